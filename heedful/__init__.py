@@ -1,0 +1,52 @@
+"""heedful: the Transformer as small parts that can be read, run and seen.
+
+Public names, in the order in which data flows. Each is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# name -> the module it lives in
+_SHELF = {
+    "embedding": "heedful.embedding",
+    "position": "heedful.position",
+    "mask": "heedful.mask",
+    "attention": "heedful.attention",
+    "block": "heedful.block",
+    "head": "heedful.head",
+    "model": "heedful.model",
+    "models": "heedful.models",
+    "surgery": "heedful.surgery",
+    "explain": "heedful.explain",
+    "Embedding": "heedful.embedding",
+    "Attention": "heedful.attention.layer",
+    "attend": "heedful.attention.kernel",
+    "Growing": "heedful.attention.cache",
+    "Fixed": "heedful.attention.cache",
+    "Encoder": "heedful.model",
+    "Decoder": "heedful.model",
+    "EncoderDecoder": "heedful.model",
+    "recipe": "heedful.models.recipe",
+    "load": "heedful.folder",
+    "save": "heedful.folder",
+    "note": "heedful.trace",
+    "listen": "heedful.trace",
+    "select": "heedful.surgery",
+}
+
+__all__ = ["__version__", *_SHELF]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _SHELF:
+        raise AttributeError(f"heedful has no {name!r}; it has: {', '.join(_SHELF)}")
+    module = importlib.import_module(_SHELF[name])
+    return module if _SHELF[name] == f"heedful.{name}" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,258 @@
+"""What a decoder has already read, so that the next token does not read it again.
+
+    cache = Growing()
+    model(prompt, cache=cache)             # reads and keeps the prompt
+    model(next_token, cache=cache)         # reads one token, and looks back at all
+
+Growing   concatenates; any length; for exploring, and where memory is not the limit
+Fixed     writes into room for `capacity` slots; shapes and addresses never change, so one compiled
+          or captured step serves every token
+
+Once per forward, `extend` takes the call's positions and facts, and returns the key side.
+Once per layer, `put` takes that layer's keys and values. A memory's are kept beside them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from heedful.side import Side, following
+
+KeysValues = tuple[Tensor, Tensor]
+
+
+class Room:
+    """The storage of one place in a stack: keys and values by layer, its own words' and its memory's."""
+
+    def __init__(self) -> None:
+        self.own: dict[nn.Module, KeysValues] = {}
+        self.memory: dict[nn.Module, KeysValues] = {}
+
+
+class Cache:
+    """Base of the caches; `next` is the position of the next token, one number or one for each row."""
+
+    def __init__(self) -> None:
+        self.rooms: dict[int, Room] = {}
+        self.memory_side: Side | None = None
+        self.next: int | Tensor = 0
+
+    def room(self, n: int) -> Room:
+        if n not in self.rooms:
+            self.rooms[n] = Room()
+        return self.rooms[n]
+
+    def extend(self, own: Side) -> Side:
+        """Take in one call's positions and facts; return the side its keys are on."""
+        raise NotImplementedError
+
+    def put(self, room: Room | None, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
+        """Take in one layer's keys and values; return all that it can look at."""
+        raise NotImplementedError
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order, repeated where asked: what beams need."""
+        raise NotImplementedError
+
+    def crop(self, length: int) -> None:
+        """Forget all but the first `length` slots."""
+        raise NotImplementedError
+
+    def _select_memory(self, rows: Tensor) -> None:
+        if self.memory_side is not None:
+            self.memory_side = _rows(self.memory_side, rows)
+        for room in self.rooms.values():
+            room.memory = {layer: (k[rows], v[rows]) for layer, (k, v) in room.memory.items()}
+
+
+def _rows(side: Side, rows: Tensor) -> Side:
+    def pick(t: Tensor) -> Tensor:
+        return t if t.shape[0] == 1 else t[rows]
+
+    at = None if side.at is None else pick(side.at)
+    facts = {name: pick(table) if table.dim() > 1 else table for name, table in side.facts.items()}
+    return Side(side.length, at, facts, start=side.start, batch=len(rows), device=side.device)
+
+
+def _fact_missing(name: str) -> ValueError:
+    return ValueError(f'"{name}" was given in some calls with this cache and not in others: give it in every call')
+
+
+class Growing(Cache):
+    """Keys and values of all that was read, one concatenation longer after each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.side: Side | None = None
+
+    @property
+    def length(self) -> int:
+        return 0 if self.side is None else self.side.length
+
+    def extend(self, own: Side) -> Side:
+        assert own.at is not None
+        after = following(own, self.next)
+        if self.side is None:
+            facts, at, counts_up = dict(own.facts), own.at, own.start == 0
+        else:
+            old = self.side
+            _same_batch(own, old.batch)
+            assert old.at is not None
+            facts = {}
+            for name in {**old.facts, **own.facts}:
+                facts[name] = torch.cat([_fact(old, name), _fact(own, name)], -1)
+            rows = max(old.at.shape[0], own.at.shape[0])
+            at = torch.cat([old.at.expand(rows, -1), own.at.expand(rows, -1)], -1)
+            counts_up = old.start == 0 and own.start == old.length
+        self.next = after
+        self.side = Side(at.shape[-1], at, facts, start=0 if counts_up else None, batch=own.batch, device=own.device)
+        return self.side
+
+    def put(self, room: Room | None, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
+        room = self.room(0) if room is None else room
+        if layer in room.own:
+            old_k, old_v = room.own[layer]
+            k, v = torch.cat([old_k, k], 2), torch.cat([old_v, v], 2)
+        room.own[layer] = k, v
+        return k, v
+
+    def select(self, rows: Tensor) -> None:
+        self._select_memory(rows)
+        if isinstance(self.next, Tensor):
+            self.next = self.next[rows]
+        if self.side is not None:
+            self.side = _rows(self.side, rows)
+        for room in self.rooms.values():
+            room.own = {layer: (k[rows], v[rows]) for layer, (k, v) in room.own.items()}
+
+    def crop(self, length: int) -> None:
+        if not 0 <= length <= self.length:
+            raise ValueError(f"crop({length}): the cache holds {self.length} slots")
+        if self.side is None:
+            return
+        old = self.side
+        assert old.at is not None
+        facts = {name: table[..., :length] for name, table in old.facts.items()}
+        self.side = Side(length, old.at[:, :length], facts, start=old.start, batch=old.batch, device=old.device)
+        self.next = following(self.side, 0)
+        for room in self.rooms.values():
+            room.own = {layer: (k[:, :, :length], v[:, :, :length]) for layer, (k, v) in room.own.items()}
+
+
+def _same_batch(own: Side, held: int) -> None:
+    if own.batch != held:
+        raise ValueError(
+            f"this call has {own.batch} rows, the cache holds {held}: "
+            "use one cache for one batch, or cache.select(rows)"
+        )
+
+
+def _fact(side: Side, name: str) -> Tensor:
+    """A fact of every row; `valid` may be left out, and is then True."""
+    if name in side.facts:
+        table = side.facts[name]
+        return table.expand(side.batch, *table.shape[1:])
+    if name != "valid":
+        raise _fact_missing(name)
+    return torch.ones(side.batch, side.length, dtype=torch.bool, device=side.device)
+
+
+class Fixed(Cache):
+    """Room for `capacity` slots, filled from the front.
+
+    How far it is filled is a number on the device, so a step reads and writes it without asking the host.
+    The host keeps a count of its own, to refuse what does not fit before anything is written:
+    plain calls count by themselves, a compiled or captured step needs `cache.reserve(n)` before it.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        if capacity < 1:
+            raise ValueError(f"capacity={capacity}: a cache needs room for at least one slot")
+        self.capacity, self.reserved = capacity, 0
+        self.at: Tensor | None = None
+        self.facts: dict[str, Tensor] = {}
+
+    def reserve(self, n: int) -> None:
+        """Count `n` slots as taken, or raise before anything is written."""
+        if self.reserved + n > self.capacity:
+            raise ValueError(
+                f"the cache has room for {self.capacity} slots, {self.reserved} are taken, {n} more do not fit: "
+                f"use Fixed({self.reserved + n}) or more"
+            )
+        self.reserved += n
+
+    def extend(self, own: Side) -> Side:
+        assert own.at is not None
+        if not (torch.compiler.is_compiling() or (own.at.is_cuda and torch.cuda.is_current_stream_capturing())):
+            self.reserve(own.length)
+        if self.at is None:
+            self._make(own)
+        assert self.at is not None
+        assert isinstance(self.next, Tensor)
+        _same_batch(own, self.at.shape[0])
+        for name in own.facts:
+            if name not in self.facts:
+                raise _fact_missing(name)
+        self.slots = self.length + torch.arange(own.length, device=own.device)
+        self.at.index_copy_(1, self.slots, own.at.expand(own.batch, -1))
+        for name, table in self.facts.items():
+            table.index_copy_(-1, self.slots, _fact(own, name).to(table.dtype))
+        after = following(own, self.next)
+        assert isinstance(after, Tensor)  # positions after a cache are on the device, one for each row
+        self.next.copy_(after)
+        self.length += own.length
+        filled = torch.arange(self.capacity, device=own.device)[None] < self.length
+        return Side(self.capacity, self.at, {**self.facts, "filled": filled}, batch=own.batch, device=own.device)
+
+    def _make(self, own: Side) -> None:
+        batch, device = own.batch, own.device
+        self.length = torch.zeros((), dtype=torch.long, device=device)
+        self.at = torch.zeros(batch, self.capacity, dtype=torch.long, device=device)
+        self.next = torch.zeros(batch, dtype=torch.long, device=device)
+        # `valid` may come in any call, so it has room from the start.
+        self.facts = {"valid": torch.zeros(batch, self.capacity, dtype=torch.bool, device=device)}
+        for name, table in own.facts.items():
+            self.facts[name] = table.new_zeros(batch, *table.shape[1:-1], self.capacity)
+
+    def put(self, room: Room | None, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
+        room = self.room(0) if room is None else room
+        if k.requires_grad:
+            raise ValueError(
+                "a fixed cache overwrites itself, so nothing can be trained through it: use torch.no_grad()"
+            )
+        if layer not in room.own:
+            room.own[layer] = tuple(t.new_zeros(*t.shape[:2], self.capacity, t.shape[-1]) for t in (k, v))  # type: ignore[assignment]
+        keys, values = room.own[layer]
+        keys.index_copy_(2, self.slots, k)
+        values.index_copy_(2, self.slots, v)
+        return keys, values
+
+    def select(self, rows: Tensor) -> None:
+        self._select_memory(rows)
+        if self.at is None:
+            return
+        assert isinstance(self.next, Tensor)
+        self.at, self.next = _placed(self.at, rows), _placed(self.next, rows)
+        self.facts = {name: _placed(table, rows) for name, table in self.facts.items()}
+        for room in self.rooms.values():
+            room.own = {layer: (_placed(k, rows), _placed(v, rows)) for layer, (k, v) in room.own.items()}
+
+    def crop(self, length: int) -> None:
+        if not 0 <= length <= self.reserved:
+            raise ValueError(f"crop({length}): the cache holds {self.reserved} slots")
+        if self.at is None:
+            return
+        assert isinstance(self.next, Tensor)
+        self.reserved = length
+        self.length.fill_(length)
+        kept = Side(length, self.at[:, :length], {"valid": self.facts["valid"][:, :length]}, batch=len(self.at))
+        after = following(kept, 0)
+        self.next.copy_(after) if isinstance(after, Tensor) else self.next.fill_(after)
+
+
+def _placed(t: Tensor, rows: Tensor) -> Tensor:
+    """t[rows], at the old address where the size allows: a captured step goes on reading there."""
+    picked = t[rows]
+    return t.copy_(picked) if picked.shape == t.shape else picked

@@ -1,0 +1,336 @@
+"""Models on disk: `save` writes heedful's own folder, `load` reads it, or a Hugging Face folder.
+
+    config.json           the recipe and its arguments, with a format number
+    model.safetensors     weights by path, a shared tensor once; in shards with an index where large
+    tokenizer.json        if the model has a tokenizer
+    generation.json       special ids, if it has any
+    README.md             a card
+    manifest.json         sha256 of each file, written last
+
+A folder never names code: it names a recipe of heedful's, or of yours, which you hand to `load`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from heedful.convert import FAMILIES
+from heedful.convert.table import complain
+from heedful.model import Decoder, Encoder, EncoderDecoder
+from heedful.models.recipe import RECIPES
+from heedful.trace import Around, paths
+
+FORMAT = 1
+SHARD = 4 * 2**30  # bytes in one weights file at most
+
+Model = Encoder | Decoder | EncoderDecoder
+Places = dict[str, list[tuple[nn.Module, str]]]
+
+
+def load(
+    folder: str | os.PathLike[str],
+    *,
+    recipe: Callable[..., Model] | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Model:
+    """A model from a folder, heedful's own or Hugging Face's, ready to use (in eval mode).
+
+    recipe   your own recipe, where the folder was saved from it
+    dtype    the file's, if not given
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder; a model is a folder with config.json and its weights")
+    config = _json(folder / "config.json")
+    if "format" in config:
+        model, tensors = _own(folder, config, recipe)
+    else:
+        model, tensors = _theirs(folder, config)
+    for name, places in _tensors(model).items():
+        tensor = tensors.pop(name).to(device=device, dtype=dtype)
+        for module, leaf in places:
+            module._parameters[leaf] = (
+                nn.Parameter(tensor) if module is places[0][0] else places[0][0]._parameters[leaf]
+            )
+    model.to(device=device)
+    model.tokenizer = _tokenizer(folder / "tokenizer.json")
+    return model.eval()
+
+
+def save(model: Model, folder: str | os.PathLike[str]) -> None:
+    """Write a model's folder: beside it first, then in its place, so that none is ever half-written."""
+    folder = Path(folder)
+    files = _files(model)
+    if folder.exists() and not (folder / "manifest.json").exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} exists and is not a model's folder: choose another, or remove it")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        for name, text in files.items():
+            (beside / name).write_text(text, encoding="utf-8")
+        _write_weights(model, beside)
+        written = sorted(path for path in beside.iterdir())
+        manifest = {"format": FORMAT, "files": {path.name: _sha256(path) for path in written}}
+        (beside / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        for path in beside.iterdir():
+            _fsync(path)
+        beside.chmod(0o755)
+        _put_in_place(beside, folder)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+
+
+def _put_in_place(beside: Path, folder: Path) -> None:
+    old = None
+    if folder.exists():
+        old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+        os.replace(folder, old)
+    try:
+        os.replace(beside, folder)
+    except BaseException:
+        if old is not None:
+            os.replace(old, folder)
+        raise
+    _fsync(folder.parent)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _files(model: Model) -> dict[str, str]:
+    """Everything but the weights, as text; raises before anything is written."""
+    if model.recipe is None:
+        raise ValueError(
+            "this model was not built by a recipe, so nothing says how to build it again: "
+            "mark your function with @heedful.recipe"
+        )
+    if model.changes:
+        raise ValueError(
+            f"this model was changed since it was built ({'; '.join(model.changes)}), and a folder cannot say how: "
+            "write a recipe that builds it so, mark it with @heedful.recipe, and save that"
+        )
+    name, arguments = model.recipe
+    try:
+        config = json.dumps({"format": FORMAT, "recipe": name, "arguments": arguments}, indent=2)
+    except TypeError as error:
+        raise ValueError(
+            f"the arguments of {name} must be plain values (numbers, strings, lists, dicts): {error}"
+        ) from None
+    files = {"config.json": config + "\n", "README.md": _card(model, name, arguments)}
+    if model.generation:
+        files["generation.json"] = json.dumps(model.generation, indent=2) + "\n"
+    if model.tokenizer is not None:
+        files["tokenizer.json"] = model.tokenizer.to_str(pretty=True)  # type: ignore[attr-defined]
+    return files
+
+
+def _card(model: Model, name: str, arguments: Mapping[str, object]) -> str:
+    count = sum(p.numel() for p in model.parameters())
+    given = "\n".join(f"- `{key}`: {json.dumps(value)}" for key, value in arguments.items())
+    return (
+        f"# {name}\n\nA model of heedful's recipe `{name}` with {count:,} parameters.\n\n{given}\n\n"
+        '```python\nimport heedful\n\nmodel = heedful.load("this folder")\n```\n'
+    )
+
+
+def _tensors(model: nn.Module) -> Places:
+    """Every tensor that belongs on disk, by its first path, with all the places where it stands."""
+    found: Places = {}
+    names: dict[int, str] = {}
+    for path, module in paths(model):
+        kept = {n: b for n, b in module._buffers.items() if n not in module._non_persistent_buffers_set}
+        if any(b is not None for b in kept.values()):
+            raise ValueError(
+                f"{path} has buffers that would have to be saved ({', '.join(kept)}): register them with persistent=False"
+            )
+        for leaf, tensor in module._parameters.items():
+            if tensor is None or isinstance(module, Around):
+                continue
+            name = names.setdefault(id(tensor), f"{path}.{leaf}" if path else leaf)
+            if (module, leaf) not in found.setdefault(name, []):
+                found[name].append((module, leaf))
+    return found
+
+
+def _write_weights(model: nn.Module, folder: Path) -> None:
+    tensors: dict[str, Tensor] = {}
+    for name, ((module, leaf), *_) in _tensors(model).items():
+        parameter = module._parameters[leaf]
+        assert parameter is not None
+        tensors[name] = parameter.detach().contiguous()
+    shards: list[dict[str, Tensor]] = [{}]
+    for name, tensor in tensors.items():
+        if shards[-1] and _bytes(shards[-1].values()) + _bytes([tensor]) > SHARD:
+            shards.append({})
+        shards[-1][name] = tensor
+    if len(shards) == 1:
+        save_file(shards[0], folder / "model.safetensors", metadata={"format": "pt"})
+        return
+    files = {f"model-{n + 1:05d}-of-{len(shards):05d}.safetensors": shard for n, shard in enumerate(shards)}
+    for file, shard in files.items():
+        save_file(shard, folder / file, metadata={"format": "pt"})
+    index = {
+        "metadata": {"total_size": _bytes(tensors.values())},
+        "weight_map": {name: file for file, shard in files.items() for name in shard},
+    }
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _bytes(tensors: Any) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _own(
+    folder: Path, config: Mapping[str, Any], recipe: Callable[..., Model] | None
+) -> tuple[Model, dict[str, Tensor]]:
+    if config["format"] != FORMAT:
+        raise ValueError(
+            f"{folder}: its format is {config['format']}, this heedful reads {FORMAT}: a newer heedful may read it"
+        )
+    _check_manifest(folder)
+    name, arguments = config.get("recipe"), config.get("arguments", {})
+    build = recipe if recipe is not None else RECIPES.get(str(name))
+    if build is None:
+        near = difflib.get_close_matches(str(name), RECIPES, n=1)
+        raise ValueError(
+            f'{folder}: no recipe "{name}" here; there are {", ".join(RECIPES)}'
+            + (f'; did you mean "{near[0]}"?' if near else "")
+            + ". If it is your own, hand it over: load(folder, recipe=...)"
+        )
+    model = _build(build, arguments, folder)
+    if (folder / "generation.json").exists():
+        model.generation = _json(folder / "generation.json")
+    shapes = _shapes(model)
+    readers = _weights(folder)
+    tensors = {key: read() for key, read in readers.items() if key in shapes}
+    complain(
+        [key for key in shapes if key not in readers],
+        [key for key in readers if key not in shapes],
+        [
+            f"{key} is {shapes[key]} here, {tuple(t.shape)} there"
+            for key, t in tensors.items()
+            if tuple(t.shape) != shapes[key]
+        ],
+    )
+    return model, tensors
+
+
+def _theirs(folder: Path, config: Mapping[str, Any]) -> tuple[Model, dict[str, Tensor]]:
+    family = FAMILIES.get(str(config.get("model_type")))
+    if family is None:
+        raise ValueError(
+            f"{folder}: model_type={config.get('model_type')!r} is not read here; these are: {', '.join(FAMILIES)}"
+        )
+    model = _build(RECIPES[family.recipe], family.build_arguments(config), folder)
+    special = dict(config)
+    with contextlib.suppress(FileNotFoundError):
+        special.update(_json(folder / "generation_config.json", missing_ok=True))
+    ids = {"begin": "bos_token_id", "end": "eos_token_id", "pad": "pad_token_id", "start": "decoder_start_token_id"}
+    model.generation = {ours: special[theirs] for ours, theirs in ids.items() if special.get(theirs) is not None}
+    return model, family.read(_weights(folder), _shapes(model))
+
+
+def _build(build: Callable[..., Model], arguments: Mapping[str, Any], folder: Path) -> Model:
+    """The model without storage: its tensors come from the file."""
+    try:
+        with torch.device("meta"):
+            model = build(**arguments)
+    except TypeError as error:
+        raise ValueError(f"{folder}: config.json does not fit its recipe: {error}") from None
+    if model.recipe is None:
+        model.recipe = (build.__name__, dict(arguments))
+    return model
+
+
+def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(places[0][0]._parameters[places[0][1]].shape) for name, places in _tensors(model).items()}  # type: ignore[union-attr]
+
+
+def _weights(folder: Path) -> dict[str, Callable[[], Tensor]]:
+    """Functions that read a tensor each, from one file or from shards."""
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        weight_map = _json(index).get("weight_map", {})
+        files = sorted(set(weight_map.values()))
+    elif (folder / "model.safetensors").exists():
+        files = ["model.safetensors"]
+    else:
+        raise ValueError(f"{folder} has no model.safetensors: nothing to load the weights from")
+    readers: dict[str, Callable[[], Tensor]] = {}
+    for file in files:
+        if Path(file).name != file or not (folder / file).exists():
+            raise ValueError(f"{folder}: its index names {file!r}, which is not a file in it")
+        try:
+            opened = safe_open(folder / file, framework="pt")
+        except SafetensorError as error:
+            raise ValueError(f"{folder / file} is damaged or not a safetensors file: {error}") from None
+        for name in opened.keys():  # noqa: SIM118  it is no dict
+            readers[name] = lambda opened=opened, name=name: opened.get_tensor(name)  # type: ignore[misc]
+    return readers
+
+
+def _tokenizer(path: Path) -> object | None:
+    if not path.exists():
+        return None
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no narrower type
+        raise ValueError(f"{path} is not a tokenizer: {error}") from None
+    # Text that a user types never becomes a special token.
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _check_manifest(folder: Path) -> None:
+    for name, digest in _json(folder / "manifest.json").get("files", {}).items():
+        path = folder / name
+        if Path(name).name != name or not path.exists():
+            raise ValueError(
+                f"{folder}: its manifest names {name!r}, which is not a file in it: the folder is incomplete"
+            )
+        if _sha256(path) != digest:
+            raise ValueError(f"{path} is damaged: its content is not what the manifest says. Load another copy")
+
+
+def _json(path: Path, missing_ok: bool = False) -> dict[str, Any]:
+    if not path.exists():
+        if missing_ok:
+            return {}
+        raise ValueError(f"{path.parent} has no {path.name}: it is not a model's folder, or incomplete")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} holds a {type(value).__name__}, not an object")
+    return value
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
