@@ -78,7 +78,7 @@ class Plan:
 
 
 def _trimmed(mask: Mask, q: Side, k: Side) -> Mask:
-    """A band that allows every pair of these sides is no band: one query after a cache, a window wider than the text."""
+    """A band that allows every pair of these sides is no band: one query after a cache, a window wider than a text."""
     if not isinstance(mask, Band) or q.start is None or k.start is None:
         return mask
     nearest, furthest = q.start - (k.start + k.length - 1), q.start + q.length - 1 - k.start

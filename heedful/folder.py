@@ -156,7 +156,8 @@ def _tensors(model: nn.Module) -> Places:
         kept = {n: b for n, b in module._buffers.items() if n not in module._non_persistent_buffers_set}
         if any(b is not None for b in kept.values()):
             raise ValueError(
-                f"{path} has buffers that would have to be saved ({', '.join(kept)}): register them with persistent=False"
+                f"{path} has buffers that would have to be saved ({', '.join(kept)}): "
+                "register them with persistent=False"
             )
         for leaf, tensor in module._parameters.items():
             if tensor is None or isinstance(module, Around):

@@ -190,7 +190,6 @@ class Fixed(Cache):
         if self.at is None:
             self._make(own)
         assert self.at is not None
-        assert isinstance(self.next, Tensor)
         _same_batch(own, self.at.shape[0])
         for name in own.facts:
             if name not in self.facts:
@@ -199,9 +198,7 @@ class Fixed(Cache):
         self.at.index_copy_(1, self.slots, own.at.expand(own.batch, -1))
         for name, table in self.facts.items():
             table.index_copy_(-1, self.slots, _fact(own, name).to(table.dtype))
-        after = following(own, self.next)
-        assert isinstance(after, Tensor)  # positions after a cache are on the device, one for each row
-        self.next.copy_(after)
+        self._go_on_from(following(own, self.next))
         self.length += own.length
         filled = torch.arange(self.capacity, device=own.device)[None] < self.length
         return Side(self.capacity, self.at, {**self.facts, "filled": filled}, batch=own.batch, device=own.device)
@@ -244,12 +241,15 @@ class Fixed(Cache):
             raise ValueError(f"crop({length}): the cache holds {self.reserved} slots")
         if self.at is None:
             return
-        assert isinstance(self.next, Tensor)
         self.reserved = length
         self.length.fill_(length)
         kept = Side(length, self.at[:, :length], {"valid": self.facts["valid"][:, :length]}, batch=len(self.at))
-        after = following(kept, 0)
-        self.next.copy_(after) if isinstance(after, Tensor) else self.next.fill_(after)
+        self._go_on_from(following(kept, 0))
+
+    def _go_on_from(self, after: int | Tensor) -> None:
+        """Write where the next tokens stand, at the address that a captured step reads."""
+        assert isinstance(self.next, Tensor)
+        self.next.copy_(torch.as_tensor(after, device=self.next.device))
 
 
 def _placed(t: Tensor, rows: Tensor) -> Tensor:
