@@ -1,0 +1,147 @@
+"""What the parity tests share: random models of `transformers`, read through a folder, and compared with ours.
+
+Theirs are shaken before they are saved: biases are not zero and norms are not one, so that every tensor tells.
+"""
+
+import contextlib
+import io
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+
+import heedful
+from heedful.convert.table import Family
+from heedful.trace import Around, paths
+
+LOGITS = 2e-6  # of the largest logit
+GRADIENTS = 1e-5  # of the largest in the same tensor,
+FLOOR = 1e-3  # or of this share of the largest in the model, where that is more
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+MARGIN = 1e-4  # between the best two logits, of the largest: no argmax is a near-tie
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+
+def build(model_class, config, attention="sdpa", dtype=torch.float32):
+    """A model of theirs with all its parameters shaken; the random state is the caller's."""
+    theirs = model_class._from_config(config, attn_implementation=attention).eval().to(dtype)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            if parameter.requires_grad:  # Marian's sinusoids do not, and stay
+                spread = 0.05 + 0.25 * torch.rand(())
+                parameter += spread * torch.randn_like(parameter)
+        if hasattr(theirs, "final_logits_bias"):  # Marian's is a buffer; it counts as a parameter here
+            theirs.final_logits_bias.normal_(std=0.3).requires_grad_(True)
+    return theirs
+
+
+def quietly_saved(theirs, folder, **how):
+    """save_pretrained, which would write to the terminal."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        theirs.save_pretrained(folder, **how)
+    return folder
+
+
+def through_folder(theirs, folder, dtype=torch.float32):
+    return heedful.load(quietly_saved(theirs, folder), dtype=dtype)
+
+
+def padding(rows, length, side, most):
+    """bool (rows, length): each row has 0 to `most` slots of padding on its left or right, one row none."""
+    pads = torch.randint(0, most + 1, (rows, 1))
+    pads[int(torch.randint(rows, ()))] = 0
+    slots = torch.arange(length)[None]
+    return slots >= pads if side == "left" else slots < length - pads
+
+
+def position_ids(valid):
+    """Positions as `transformers` makes them of a mask."""
+    return (valid.long().cumsum(-1) - 1).clamp(min=0)
+
+
+def losses(ours, theirs, real, vocab, kind):
+    """One scalar each of two tensors of logits: a random weighting of real ones, or their cross-entropy."""
+    weights, targets = torch.randn(int(real.sum()), vocab), torch.randint(vocab, (int(real.sum()),))
+    if kind == "weighted":
+        return (ours[real] * weights).sum(), (theirs[real] * weights).sum()
+    return F.cross_entropy(ours[real], targets), F.cross_entropy(theirs[real], targets)
+
+
+def same_logits(ours, theirs, real):
+    assert ours.shape == theirs.shape
+    ours, theirs = ours[real].detach(), theirs[real].detach()
+    worst = (ours - theirs).abs().max() / theirs.abs().max()
+    assert worst <= LOGITS
+    return float(worst)
+
+
+def named(model):
+    """Our parameters by the first path of each: the names that the tables use."""
+    found, seen = {}, set()
+    for path, module in paths(model):
+        for leaf, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) not in seen and not isinstance(module, Around):
+                seen.add(id(parameter))
+                found[f"{path}.{leaf}"] = parameter
+    return found
+
+
+def under_our_names(family: Family, tensors, ours):
+    """Their tensors, read through the family's own table."""
+    shapes = {name: tuple(parameter.shape) for name, parameter in named(ours).items()}
+    return family.read({name: lambda tensor=tensor: tensor for name, tensor in tensors.items()}, shapes)
+
+
+def same_gradients(family, ours, their_tensors):
+    """Compare the gradients that both have; `their_tensors` are leaves by their names.
+
+    A bias of keys adds one number to all scores of a query, which softmax does not see: its gradient is zero,
+    and in float32 it is rounding, larger than the bar. There it is measured by the biases of queries and values,
+    which lie in one tensor with it in GPT-2's files and in PyTorch's layers; in float64 by the bar itself.
+    """
+    gradients = {
+        name: torch.zeros_like(tensor) if tensor.grad is None else tensor.grad for name, tensor in their_tensors.items()
+    }
+    expected = under_our_names(family, gradients, ours)
+    largest = max(gradient.abs().max() for gradient in expected.values())
+    worst = 0.0
+    for name, parameter in named(ours).items():
+        beside = [name]
+        if name.endswith(".key.bias") and parameter.dtype == torch.float32:
+            beside += [name.replace(".key.", ".query."), name.replace(".key.", ".value.")]
+        scale = max(FLOOR * largest, *(expected[other].abs().max() for other in beside))
+        share = float((parameter.grad - expected[name]).abs().max() / scale)
+        assert share <= GRADIENTS, f"{name}: {share:.2e}"
+        worst = max(worst, share)
+    return worst
+
+
+def leaves(theirs):
+    """Their tensors by name as they are saved, with their gradients; a tied one under each of its names."""
+    return dict(theirs.state_dict(keep_vars=True))
+
+
+@torch.no_grad()
+def greedy(look, begun, steps=64):
+    """The best next token, `steps` times. look(all ids so far, the newest of them) -> logits."""
+    ids, newest, margin = begun, begun, float("inf")
+    for _ in range(steps):
+        logits = look(ids, newest)[:, -1]
+        best, second = logits.topk(2).values.unbind(-1)
+        margin = min(margin, float(((best - second) / logits.abs().amax(-1)).min()))
+        newest = logits.argmax(-1, keepdim=True)
+        ids = torch.cat([ids, newest], 1)
+    assert margin > MARGIN, f"a near-tie ({margin:.1e}) decides nothing: choose another seed"
+    chosen = ids[:, begun.shape[1] :]
+    assert all(len(row.unique()) > 4 for row in chosen), "a model that repeats itself shows nothing: choose a seed"
+    return chosen
+
+
+def never_ending(steps=64, **settings):
+    """Their greedy decoding, with nothing that could stop it early."""
+    return transformers.GenerationConfig(
+        do_sample=False, num_beams=1, max_new_tokens=steps, eos_token_id=None, pad_token_id=0, **settings
+    )

@@ -1,0 +1,88 @@
+"""GPT-2 equals `transformers`' GPT-2: logits, gradients and greedy decoding, through a folder."""
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import heedful
+from heedful.convert import FAMILIES
+from tests.models.parity import (
+    DTYPES,
+    build,
+    greedy,
+    leaves,
+    losses,
+    never_ending,
+    padding,
+    position_ids,
+    same_gradients,
+    same_logits,
+    through_folder,
+)
+
+OFF = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0}
+
+CONFIGURATIONS = {
+    "odd-head-width": {"n_embd": 21, "n_head": 3, "n_layer": 2},
+    "one-head": {"n_embd": 10, "n_head": 1, "n_layer": 3, "activation_function": "relu"},
+    "heads-of-width-one": {"n_embd": 6, "n_head": 6, "n_layer": 1, "activation_function": "silu"},
+    "not-tied": {"n_embd": 24, "n_head": 4, "n_layer": 2, "tie_word_embeddings": False},
+    "inner-set": {"n_embd": 20, "n_head": 2, "n_layer": 2, "n_inner": 33, "activation_function": "gelu"},
+    "epsilon": {"n_embd": 18, "n_head": 2, "n_layer": 4, "layer_norm_epsilon": 3e-2},
+    "tanh-and-not-tied": {
+        "n_embd": 36,
+        "n_head": 4,
+        "n_layer": 1,
+        "n_inner": 7,
+        "activation_function": "gelu_pytorch_tanh",
+        "tie_word_embeddings": False,
+    },
+    "swish": {"n_embd": 14, "n_head": 2, "n_layer": 2, "activation_function": "swish", "n_inner": 28},
+}
+
+
+def config(vocab, context, **settings):
+    return GPT2Config(vocab_size=vocab, n_positions=context, **OFF, **settings)
+
+
+@DTYPES
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_logits_and_gradients_equal_transformers(name, side, dtype, tmp_path):
+    seed = list(CONFIGURATIONS).index(name)
+    torch.manual_seed(seed)
+    vocab, length = 29 + 2 * seed, 7 + seed
+    attention = "eager" if seed % 2 else "sdpa"
+    theirs = build(GPT2LMHeadModel, config(vocab, length + 3, **CONFIGURATIONS[name]), attention, dtype)
+    ours = through_folder(theirs, tmp_path, dtype)
+    ids, valid = torch.randint(1, vocab, (4, length)), padding(4, length, side, length - 2)
+    at = position_ids(valid) if side == "left" else None
+
+    logits = ours(ids, valid=valid)
+    expected = theirs(input_ids=ids, attention_mask=valid.long(), position_ids=at, use_cache=False).logits
+    same_logits(logits, expected, valid)
+    for loss in losses(logits, expected, valid, vocab, "weighted" if side == "right" else "cross-entropy"):
+        loss.backward()
+    same_gradients(FAMILIES["gpt2"], ours, leaves(theirs))
+
+
+@pytest.mark.parametrize("cache", [heedful.Growing, lambda: heedful.Fixed(80)], ids=["growing", "fixed"])
+def test_greedy_decoding_with_a_cache_is_that_without_and_that_of_transformers(cache, tmp_path):
+    torch.manual_seed(1)
+    theirs = build(GPT2LMHeadModel, config(41, 76, n_embd=24, n_head=3, n_layer=2))
+    ours = through_folder(theirs, tmp_path)
+    prompt, valid = torch.randint(1, 41, (3, 9)), padding(3, 9, "left", 6)
+
+    def everything(ids, newest):
+        told = torch.cat([valid, torch.ones(3, ids.shape[1] - 9, dtype=torch.bool)], 1)
+        return ours(ids, valid=told)
+
+    held = cache()
+
+    def the_newest(ids, newest):
+        return ours(newest, valid=valid if newest is prompt else None, cache=held)
+
+    anew, kept = greedy(everything, prompt), greedy(the_newest, prompt)
+    made = theirs.generate(prompt, attention_mask=valid.long(), generation_config=never_ending())
+    assert torch.equal(kept, anew)
+    assert torch.equal(kept, made[:, 9:])

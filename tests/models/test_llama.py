@@ -1,0 +1,140 @@
+"""LLaMA equals `transformers`' LLaMA: logits, gradients and greedy decoding, through a folder."""
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import heedful
+from heedful.convert import FAMILIES
+from tests.models.parity import (
+    DTYPES,
+    build,
+    greedy,
+    leaves,
+    losses,
+    never_ending,
+    padding,
+    position_ids,
+    same_gradients,
+    same_logits,
+    through_folder,
+)
+
+# A head width is even, for rotary turns pairs of columns; nothing else here is round.
+CONFIGURATIONS = {
+    "grouped": {"hidden_size": 36, "num_attention_heads": 6, "num_key_value_heads": 2, "num_hidden_layers": 2},
+    "one-kv-head": {"hidden_size": 30, "num_attention_heads": 3, "num_key_value_heads": 1, "num_hidden_layers": 3},
+    "as-many-kv-heads": {"hidden_size": 12, "num_attention_heads": 6, "num_hidden_layers": 1, "hidden_act": "gelu"},
+    "head-width-apart": {
+        "hidden_size": 21,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 3,
+        "num_hidden_layers": 2,
+        "head_dim": 10,
+    },
+    "biases": {
+        "hidden_size": 20,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "num_hidden_layers": 2,
+        "attention_bias": True,
+        "mlp_bias": True,
+    },
+    "tied": {
+        "hidden_size": 28,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 2,
+        "tie_word_embeddings": True,
+        "rms_norm_eps": 1e-2,
+        "hidden_act": "relu",
+    },
+    "linear": {
+        "hidden_size": 24,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 2,
+        "rope_parameters": {"rope_type": "linear", "factor": 2.5, "rope_theta": 500.0},
+        "attention_bias": True,
+    },
+    "llama3": {
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "num_hidden_layers": 2,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 700.0,
+            "factor": 6.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 60,
+        },
+        "mlp_bias": True,
+    },
+    "base-and-head-width-apart": {
+        "hidden_size": 18,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "num_hidden_layers": 4,
+        "head_dim": 8,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 17.0},
+        "tie_word_embeddings": True,
+    },
+}
+
+
+def config(vocab, inner=27, **settings):
+    return LlamaConfig(vocab_size=vocab, intermediate_size=inner, max_position_embeddings=128, **settings)
+
+
+@DTYPES
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_logits_and_gradients_equal_transformers(name, side, dtype, tmp_path):
+    seed = list(CONFIGURATIONS).index(name)
+    torch.manual_seed(seed)
+    vocab, length = 31 + 2 * seed, 8 + seed
+    attention = "eager" if seed % 2 else "sdpa"
+    theirs = build(LlamaForCausalLM, config(vocab, 19 + 5 * seed, **CONFIGURATIONS[name]), attention, dtype)
+    ours = through_folder(theirs, tmp_path, dtype)
+    ids, valid = torch.randint(1, vocab, (4, length)), padding(4, length, side, length - 2)
+    at = position_ids(valid) if side == "left" else None
+
+    logits = ours(ids, valid=valid)
+    expected = theirs(input_ids=ids, attention_mask=valid.long(), position_ids=at, use_cache=False).logits
+    same_logits(logits, expected, valid)
+    for loss in losses(logits, expected, valid, vocab, "weighted" if side == "right" else "cross-entropy"):
+        loss.backward()
+    same_gradients(FAMILIES["llama"], ours, leaves(theirs))
+
+
+def test_the_llama3_configuration_has_fast_slow_and_mixed_pairs():
+    """Otherwise the comparison above would not tell one kind of stretching from another."""
+    stretch = {"factor": 6.0, "low": 1.0, "high": 4.0, "original": 60}
+    plain = heedful.position.geometric(16, 700.0)
+    shares = [s / f for s, f in zip(heedful.position.llama3(plain, **stretch), plain, strict=True)]
+    assert shares[0] == 1
+    assert any(1 / 6 < share < 1 for share in shares)
+    assert shares[-1] == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize("cache", [heedful.Growing, lambda: heedful.Fixed(80)], ids=["growing", "fixed"])
+def test_greedy_decoding_with_a_cache_is_that_without_and_that_of_transformers(cache, tmp_path):
+    torch.manual_seed(1)
+    theirs = build(LlamaForCausalLM, config(41, **CONFIGURATIONS["grouped"]))
+    ours = through_folder(theirs, tmp_path)
+    prompt, valid = torch.randint(1, 41, (3, 9)), padding(3, 9, "left", 6)
+
+    def everything(ids, newest):
+        told = torch.cat([valid, torch.ones(3, ids.shape[1] - 9, dtype=torch.bool)], 1)
+        return ours(ids, valid=told)
+
+    held = cache()
+
+    def the_newest(ids, newest):
+        return ours(newest, valid=valid if newest is prompt else None, cache=held)
+
+    anew, kept = greedy(everything, prompt), greedy(the_newest, prompt)
+    made = theirs.generate(prompt, attention_mask=valid.long(), generation_config=never_ending())
+    assert torch.equal(kept, anew)
+    assert torch.equal(kept, made[:, 9:])
