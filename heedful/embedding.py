@@ -36,7 +36,7 @@ class Embedding(nn.Module):
         self.scale, self.join, self.dropout = scale, join, nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, context: Context) -> Tensor:
-        _check(ids, self.tokens.num_embeddings)
+        _check(ids, self.tokens.weight)
         x = note("tokens", self.tokens(ids))
         if self.scale != 1.0:
             x = x * self.scale
@@ -45,8 +45,11 @@ class Embedding(nn.Module):
         return note("sum", self.dropout(x))
 
 
-def _check(ids: Tensor, vocab: int) -> None:
+def _check(ids: Tensor, table: Tensor) -> None:
     """Ids by value where that is free: in eager mode on the CPU. Elsewhere the batcher has looked."""
+    vocab = table.shape[0]
+    if ids.device != table.device:
+        raise ValueError(f"ids are on {ids.device}, the model is on {table.device}: try ids.to({str(table.device)!r})")
     if ids.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"ids are {ids.dtype}; they must be integers (int64 or int32)")
     if torch.compiler.is_compiling() or ids.device.type != "cpu" or ids.numel() == 0:

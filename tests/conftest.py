@@ -1,16 +1,22 @@
 """What every test shares."""
 
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tests import plants
+from tests import compatibility, plants
 
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--compatibility", help="write the table of what combines with what to this file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -20,7 +26,11 @@ def pytest_configure(config: pytest.Config) -> None:
         plants.PLANTS[plant].plant()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
-            item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and there is none"))
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    file = config.getoption("--compatibility")
+    if file is None:
+        return
+    passed = terminalreporter.stats.get("passed", [])
+    outcomes = [value for report in passed for name, value in report.user_properties if name == "combination"]
+    compatibility.write(outcomes, Path(file))
+    terminalreporter.write_line(f"{len(outcomes)} combinations written to {file}")

@@ -72,7 +72,8 @@ class Attention(nn.Module):
         self.value = value or nn.Linear(width, kv_heads * each, bias=biases)
         self.out = out or nn.Linear(heads * each, width, bias=biases)
         self.bias, self.rotary = nn.ModuleList(bias), rotary
-        self.heads, self.kv_heads, self.mask, self.scale = heads, kv_heads, mask, scale
+        self.width, self.heads, self.kv_heads = width, heads, kv_heads
+        self.mask, self.scale = mask, scale
         self.dropout, self.reads, self.kernel = dropout, reads, kernel
 
     @property
@@ -82,6 +83,10 @@ class Attention(nn.Module):
         return ((self.mask, bias, self.reads, choose(self.mask, bias, self.kernel).kernel),)
 
     def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
+        if x.shape[-1] != self.width:
+            raise ValueError(
+                f"x has shape {tuple(x.shape)}, this layer's width is {self.width}: the last axis must be it"
+            )
         context = Context.of(x) if context is None else context
         q = note("q", self.turned(self.split(self.query(x), self.heads), context.own))
         k, v = context.source(self.reads).keys_values(self, x, self.project)

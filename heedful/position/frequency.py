@@ -27,8 +27,10 @@ class Angles(nn.Module):
 
     def __init__(self, frequencies: Sequence[float]) -> None:
         super().__init__()
-        # On the CPU even where a model is built without storage: these are values, not weights to be loaded.
-        table = torch.tensor([float(f) for f in frequencies], dtype=torch.float64, device="cpu")
+        # Real even where a model is built without storage: these are values, not weights to be loaded.
+        device = torch.get_default_device()
+        real = "cpu" if device.type == "meta" else device
+        table = torch.tensor([float(f) for f in frequencies], dtype=torch.float64, device=real)
         self.register_buffer("frequencies", table, persistent=False)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "Angles":

@@ -162,7 +162,9 @@ def test_scores_of_ten_thousand_stay_finite(kernel: str, dtype: torch.dtype) -> 
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(("b", "heads", "nq", "nk", "d"), list(itertools.product((0, 1), (1, 2), (0, 1, 2), (0, 1, 2), (1, 3))))
+@pytest.mark.parametrize(
+    ("b", "heads", "nq", "nk", "d"), list(itertools.product((0, 1), (1, 2), (0, 1, 2), (0, 1, 2), (1, 3)))
+)
 def test_the_smallest_sizes_have_a_defined_result(b: int, heads: int, nq: int, nk: int, d: int, kernel: str) -> None:
     q, k, v = torch.randn(b, heads, nq, d), torch.randn(b, heads, nk, d), torch.randn(b, heads, nk, 2)
     y = attend(q, k, v, kernel=kernel)

@@ -1,0 +1,101 @@
+"""`select`: find parts by path or class, then replace, wrap or freeze them."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from heedful import Attention, listen, models, save, select
+from heedful.block import FeedForward
+from heedful.trace import Around
+
+IDS = torch.arange(6)[None]
+
+
+def gpt() -> models.gpt:  # type: ignore[valid-type]
+    return models.gpt(vocab=11, width=8, depth=3, heads=2, context=16).eval()
+
+
+def test_parts_are_found_by_path_glob_and_class() -> None:
+    model = gpt()
+    assert [path for path, _ in select(model, "layers.*.attention")] == [f"layers.{n}.attention" for n in range(3)]
+    assert len(select(model, Attention)) == 3
+    assert [path for path, _ in select(model, "layers.1.attention.query")] == ["layers.1.attention.query"]
+    # Through the wrapper: what stands at `attention` is the attention.
+    assert all(isinstance(part, Attention) for _, part in select(model, "layers.*.attention"))
+
+
+def test_nothing_found_is_an_error_that_lists_paths() -> None:
+    with pytest.raises(ValueError, match=r'nothing in this model is "layer.\*.attn"; its paths begin: embedding'):
+        select(gpt(), "layer.*.attn")
+
+
+def test_replaced_parts_compute_from_then_on() -> None:
+    model = gpt()
+
+    class Silent(nn.Module):
+        def forward(self, x: Tensor, context: object) -> Tensor:
+            return torch.zeros_like(x)
+
+    select(model, "layers.*.feedforward").replace(lambda old: Silent())
+    with listen(model) as trace:
+        model(IDS)
+    for n in range(3):
+        assert torch.equal(trace[f"layers.{n}.feedforward.sum"], trace[f"layers.{n}.attention.sum"])
+    assert not any(isinstance(part, FeedForward) for part in model.modules())
+
+
+def test_a_wrapped_part_is_still_there_and_paths_see_through() -> None:
+    model = gpt()
+    before = model(IDS)
+
+    class Doubled(Around):
+        def __init__(self, branch: nn.Module) -> None:
+            super().__init__()
+            self.branch = branch
+
+        def forward(self, x: Tensor, context: object) -> Tensor:
+            return 2 * self.branch(x, context)
+
+    select(model, "layers.0.attention").wrap(Doubled)
+    with listen(model) as trace:
+        after = model(IDS)
+    assert "layers.0.attention.weights" in trace
+    assert torch.equal(trace["layers.0.attention.branch"], 2 * trace["layers.0.attention.out"])
+    assert not torch.equal(before, after)
+
+
+def test_a_shared_part_is_replaced_in_all_its_places_by_one() -> None:
+    model = gpt()
+    model.layers[1] = model.layers[0]
+    select(model, "layers.0").replace(lambda old: Same())
+    assert isinstance(model.layers[0], Same)
+    assert model.layers[1] is model.layers[0]
+
+
+class Same(nn.Module):
+    def forward(self, x: Tensor, context: object) -> Tensor:
+        return x
+
+
+def test_frozen_parts_have_no_gradient() -> None:
+    model = gpt()
+    select(model, Attention).freeze()
+    model(IDS).sum().backward()
+    grads = {name: p.grad is not None for name, p in model.named_parameters()}
+    assert not any(has for name, has in grads.items() if "attention.branch" in name)
+    assert all(has for name, has in grads.items() if "feedforward" in name)
+
+
+def test_a_kernel_is_swapped_on_a_built_model() -> None:
+    model = gpt()
+    before = model(IDS)
+    for _, layer in select(model, Attention):
+        layer.kernel = "reference"  # type: ignore[assignment]
+    torch.testing.assert_close(model(IDS), before, atol=1e-6, rtol=0)
+
+
+def test_a_changed_model_says_why_it_cannot_be_saved(tmp_path: object) -> None:
+    model = gpt()
+    select(model, "layers.*.feedforward").replace(lambda old: Same())
+    with pytest.raises(ValueError, match=r"layers.\*.feedforward replaced"):
+        save(model, f"{tmp_path}/model")
