@@ -7,7 +7,7 @@ So padded, packed and cached inputs all take the same forward.
 
 from __future__ import annotations
 
-import copy
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from heedful.attention.cache import Cache, Room
 
 Project = Callable[[Tensor, Side], tuple[Tensor, Tensor]]
+Plans = dict[tuple[Mask, tuple[nn.Module, ...], str, str], "Plan"]
 
 
 class Plan:
@@ -30,6 +31,7 @@ class Plan:
     is_causal   the mask is the lower triangle of a square, which fused kernels know by name
     fused       else mask and biases as one tensor for a fused kernel, or None where every look is allowed
     keep        the mask alone, dense, for the reference and for listeners; None where every look is allowed
+    lonely      queries that may look at nobody, for a fused kernel that would not give them zeros; else None
     """
 
     def __init__(self, mask: Mask, bias: Sequence[nn.Module], q: Side, k: Side, kernel: str) -> None:
@@ -39,6 +41,7 @@ class Plan:
         self._keep: Tensor | None = None
         self._added: dict[nn.Module, Tensor] = {}
         self.fused: Tensor | None = None
+        self.lonely: Tensor | None = None
         # Lowered here, before the first block runs: checkpointed blocks must not make plans of their own.
         if kernel == "reference":
             self.keep  # noqa: B018
@@ -47,6 +50,9 @@ class Plan:
                     self.added(term)
         elif not self.is_causal:
             self.fused = self._fuse()
+            if self.keep is not None and q.device.type == "cuda":
+                # cuDNN gives such a query the mean of all values, in half precision.
+                self.lonely = ~self.keep.any(-1, keepdim=True)
 
     @property
     def keep(self) -> Tensor | None:
@@ -71,10 +77,14 @@ class Plan:
 
     def _fuse(self) -> Tensor | None:
         if len(self.bias) == 0:
-            return self.keep
-        total = sum(self.added(term) for term in self.bias if isinstance(term, Added))
-        assert isinstance(total, Tensor)
-        return total if self.keep is None else total.masked_fill(~self.keep, -inf)
+            fused = self.keep
+        else:
+            fused = functools.reduce(torch.add, [self.added(term) for term in self.bias if isinstance(term, Added)])
+            fused = fused if self.keep is None else fused.masked_fill(~self.keep, -inf)
+        if fused is None or fused.shape[-1] == self.k.length:
+            return fused
+        # A mask that is alike for all keys is stored once; fused kernels on a GPU read along the keys.
+        return fused.expand(*fused.shape[:-1], self.k.length).contiguous()
 
 
 def _trimmed(mask: Mask, q: Side, k: Side) -> Mask:
@@ -132,20 +142,27 @@ class Context:
     def __init__(
         self,
         own: Side,
-        *,
+        keys: Side,
         cache: Cache | None = None,
         memory: Tensor | None = None,
         memory_side: Side | None = None,
+        plans: Plans | None = None,
+        room: Room | None = None,
     ) -> None:
-        self.own, self.cache, self.memory, self.memory_side = own, cache, memory, memory_side
-        self.keys = own if cache is None else cache.extend(own)
-        self.plans: dict[tuple[Mask, tuple[nn.Module, ...], str, str], Plan] = {}
-        self.room: Room | None = None
+        self.own, self.keys, self.cache = own, keys, cache
+        self.memory, self.memory_side = memory, memory_side
+        self.plans: Plans = {} if plans is None else plans
+        self.room = room
 
-    @staticmethod
-    def of(x: Tensor, memory: Tensor | None = None) -> Context:
+    @classmethod
+    def begin(cls, own: Side, *, cache: Cache | None = None, memory_side: Side | None = None) -> Context:
+        """The context of one forward; a cache takes in the positions and facts of the call, here and once."""
+        return cls(own, own if cache is None else cache.extend(own), cache, memory_side=memory_side)
+
+    @classmethod
+    def of(cls, x: Tensor, memory: Tensor | None = None) -> Context:
         """For one layer on its own: every slot of (batch, length, width) is real, positions count from 0."""
-        return Context(side(x), memory=memory, memory_side=None if memory is None else side(memory))
+        return cls(side(x), side(x), memory=memory, memory_side=None if memory is None else side(memory))
 
     def at_layer(self, n: int) -> Context:
         """This context inside the n-th block of a stack: the same plans, a room of its own in the cache.
@@ -154,14 +171,11 @@ class Context:
         """
         if self.cache is None:
             return self
-        inside = copy.copy(self)
-        inside.room = self.cache.room(n)
-        return inside
+        room = self.cache.room(n)
+        return Context(self.own, self.keys, self.cache, self.memory, self.memory_side, self.plans, room)
 
     def with_memory(self, memory: Tensor) -> Context:
-        inside = copy.copy(self)
-        inside.memory = memory
-        return inside
+        return Context(self.own, self.keys, self.cache, memory, self.memory_side, self.plans, self.room)
 
     def source(self, name: str) -> Source:
         if name == "own":

@@ -61,7 +61,7 @@ class _Stack(_Model):
     ) -> Context:
         """The context of this call, with every part's patterns lowered."""
         own = _side("ids", ids, valid, document, at, cache, tables)
-        return self.prepare(Context(own, cache=cache))
+        return self.prepare(Context.begin(own, cache=cache))
 
     def prepare(self, context: Context) -> Context:
         for part in self.modules():
@@ -147,14 +147,14 @@ class EncoderDecoder(_Model):
             if source is None:
                 raise ValueError("no source: give it in the first call with a cache, and in every call without one")
             own = _side("source", source, source_valid, source_document, source_at, None, source_tables)
-            read = self.encoder.prepare(Context(own))
+            read = self.encoder.prepare(Context.begin(own))
             memory_side = read.own
             if cache is not None:
                 cache.memory_side = memory_side
         else:
             memory_side = cache.memory_side
         own = _side("target", target, target_valid, target_document, target_at, cache, target_tables)
-        return Contexts(read, self.decoder.prepare(Context(own, cache=cache, memory_side=memory_side)))
+        return Contexts(read, self.decoder.prepare(Context.begin(own, cache=cache, memory_side=memory_side)))
 
     def forward(
         self,

@@ -213,7 +213,7 @@ def cached(cache: Growing) -> Any:
     from heedful.context import Context
     from heedful.side import side
 
-    return Context(side(torch.zeros(1, 3, 8)), cache=cache)
+    return Context.begin(side(torch.zeros(1, 3, 8)), cache=cache)
 
 
 def without_recipe() -> Any:

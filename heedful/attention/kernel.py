@@ -39,9 +39,10 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, dropout: flo
     if grouped and fused is not None and q.is_cuda:
         # With grouped heads and a mask together, CUDA falls back to plain maths. Copied heads stay fused.
         k, v, grouped = per_head(k, q), per_head(v, q), False
-    return F.scaled_dot_product_attention(
+    y = F.scaled_dot_product_attention(
         q, k, v, attn_mask=fused, dropout_p=dropout, is_causal=plan.is_causal, scale=scale, enable_gqa=grouped
     )
+    return y if plan.lonely is None else y.masked_fill(plan.lonely, 0)
 
 
 KERNELS = {"reference": reference, "sdpa": sdpa}
