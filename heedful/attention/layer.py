@@ -83,10 +83,7 @@ class Attention(nn.Module):
         return ((self.mask, bias, self.reads, choose(self.mask, bias, self.kernel).kernel),)
 
     def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
-        if x.shape[-1] != self.width:
-            raise ValueError(
-                f"x has shape {tuple(x.shape)}, this layer's width is {self.width}: the last axis must be it"
-            )
+        _check_width(x, self.width)
         context = Context.of(x) if context is None else context
         q = note("q", self.turned(self.split(self.query(x), self.heads), context.own))
         k, v = context.source(self.reads).keys_values(self, x, self.project)
@@ -110,3 +107,8 @@ class Attention(nn.Module):
         if x.shape[-1] % heads:
             raise ValueError(f"heads={heads} does not divide a projection's width of {x.shape[-1]}")
         return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _check_width(x: Tensor, width: int) -> None:
+    if x.shape[-1] != width:
+        raise ValueError(f"x has shape {tuple(x.shape)}, this layer's width is {width}: the last axis must be it")
