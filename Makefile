@@ -13,12 +13,13 @@ demo: $(VENV)/demo.done
 	$(BIN)/heedful explain --example self-attention
 
 test: $(VENV)/test.done
-	$(BIN)/python -m pytest -q -n auto --dist worksteal
+	$(BIN)/python -m pytest -q -n auto --dist worksteal --ignore tests/docs
 
 check: $(VENV)/test.done
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/docs
 
 docs: $(VENV)/test.done
 	$(BIN)/python -m pytest -q -n auto tests/laws --compatibility docs/compatibility.md

@@ -30,24 +30,23 @@ from torch import Tensor, nn
 
 from heedful.convert import FAMILIES
 from heedful.convert.table import complain
-from heedful.model import Decoder, Encoder, EncoderDecoder
+from heedful.model import Shell
 from heedful.models.recipe import RECIPES
 from heedful.trace import Around, paths
 
 FORMAT = 1
 SHARD = 4 * 2**30  # bytes in one weights file at most
 
-Model = Encoder | Decoder | EncoderDecoder
 Places = dict[str, list[tuple[nn.Module, str]]]
 
 
 def load(
     folder: str | os.PathLike[str],
     *,
-    recipe: Callable[..., Model] | None = None,
+    recipe: Callable[..., Shell] | None = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
-) -> Model:
+) -> Shell:
     """A model from a folder, heedful's own or Hugging Face's, ready to use (in eval mode).
 
     recipe   your own recipe, where the folder was saved from it
@@ -72,7 +71,7 @@ def load(
     return model.eval()
 
 
-def save(model: Model, folder: str | os.PathLike[str]) -> None:
+def save(model: Shell, folder: str | os.PathLike[str]) -> None:
     """Write a model's folder: beside it first, then in its place, so that none is ever half-written."""
     folder = Path(folder)
     files = _files(model)
@@ -112,7 +111,7 @@ def _put_in_place(beside: Path, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _files(model: Model) -> dict[str, str]:
+def _files(model: Shell) -> dict[str, str]:
     """Everything but the weights, as text; raises before anything is written."""
     if model.recipe is None:
         raise ValueError(
@@ -139,7 +138,7 @@ def _files(model: Model) -> dict[str, str]:
     return files
 
 
-def _card(model: Model, name: str, arguments: Mapping[str, object]) -> str:
+def _card(model: Shell, name: str, arguments: Mapping[str, object]) -> str:
     count = sum(p.numel() for p in model.parameters())
     given = "\n".join(f"- `{key}`: {json.dumps(value)}" for key, value in arguments.items())
     return (
@@ -197,8 +196,8 @@ def _bytes(tensors: Any) -> int:
 
 
 def _own(
-    folder: Path, config: Mapping[str, Any], recipe: Callable[..., Model] | None
-) -> tuple[Model, dict[str, Tensor]]:
+    folder: Path, config: Mapping[str, Any], recipe: Callable[..., Shell] | None
+) -> tuple[Shell, dict[str, Tensor]]:
     if config["format"] != FORMAT:
         raise ValueError(
             f"{folder}: its format is {config['format']}, this heedful reads {FORMAT}: a newer heedful may read it"
@@ -231,7 +230,7 @@ def _own(
     return model, tensors
 
 
-def _theirs(folder: Path, config: Mapping[str, Any]) -> tuple[Model, dict[str, Tensor]]:
+def _theirs(folder: Path, config: Mapping[str, Any]) -> tuple[Shell, dict[str, Tensor]]:
     family = FAMILIES.get(str(config.get("model_type")))
     if family is None:
         raise ValueError(
@@ -246,7 +245,7 @@ def _theirs(folder: Path, config: Mapping[str, Any]) -> tuple[Model, dict[str, T
     return model, family.read(_weights(folder), _shapes(model))
 
 
-def _build(build: Callable[..., Model], arguments: Mapping[str, Any], folder: Path) -> Model:
+def _build(build: Callable[..., Shell], arguments: Mapping[str, Any], folder: Path) -> Shell:
     """The model without storage: its tensors come from the file."""
     try:
         with torch.device("meta"):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import difflib
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Union
@@ -40,6 +41,16 @@ class Mask:
     def atoms(self) -> tuple[Mask, ...]:
         """The parts that no & | ~ joins."""
         return (self,)
+
+    @property
+    def lookups(self) -> tuple[tuple[str, Table], ...]:
+        """Of an atom: the tables it reads, each with the side it reads it from, "q" or "k"."""
+        return ()
+
+    @property
+    def rows(self) -> int:
+        """Of an atom: how many rows of a batch it tells apart by itself."""
+        return 1
 
     @property
     def looks_ahead(self) -> bool:
@@ -72,11 +83,13 @@ class Mask:
     def between(self, q: Side, k: Side) -> Tensor:
         """`pair` on broadcast indices: the one definition, for every pair of two sides."""
         device = q.device
-        given = [t.tensor for atom in self.atoms for t in _tables_of(atom) if isinstance(t, Given)]
-        named = [side.facts[t] for atom in self.atoms for side, t in _reads(atom, q, k) if t in side.facts]
-        heads = max([t.shape[1] for t in (*given, *named) if t.dim() == 3], default=1)
-        rows = max([q.batch, k.batch, *(t.shape[0] for t in (*given, *named) if t.dim() > 1)])
-        b = torch.arange(rows, device=device).view(-1, 1, 1, 1)
+        tables = [t for atom in self.atoms for t in _found(atom, q, k)]
+        counts = {q.batch, k.batch, *(t.shape[0] for t in tables if t.dim() > 1), *(atom.rows for atom in self.atoms)}
+        many = sorted(counts - {1})
+        if len(many) > 1:
+            raise ValueError(f"{self!r} and this call speak of {' and '.join(map(str, many))} rows: give one batch")
+        b = torch.arange(many[0] if many else 1, device=device).view(-1, 1, 1, 1)
+        heads = max([t.shape[1] for t in tables if t.dim() == 3], default=1)
         h = torch.arange(heads, device=device).view(1, -1, 1, 1)
         i = torch.arange(q.length, device=device).view(1, 1, -1, 1)
         j = torch.arange(k.length, device=device).view(1, 1, 1, -1)
@@ -84,7 +97,12 @@ class Mask:
 
 
 def sides(
-    q_at: Tensor | int, k_at: Tensor | int, tables: Tables | None, device: torch.device | None = None
+    q_at: Tensor | int,
+    k_at: Tensor | int,
+    tables: Tables | None,
+    *,
+    batch: int | None = None,
+    device: torch.device | None = None,
 ) -> tuple[Side, Side]:
     """Two sides from positions and tables, as `dense` and `attend` are given them."""
     q_tables: dict[str, Tensor] = {}
@@ -95,16 +113,18 @@ def sides(
             q_tables[name] = for_q
         if for_k is not None:
             k_tables[name] = for_k
-    return _end(q_at, q_tables, "q_at", device), _end(k_at, k_tables, "k_at", device)
+    return _end(q_at, q_tables, "q_at", batch, device), _end(k_at, k_tables, "k_at", batch, device)
 
 
-def _end(at: Tensor | int, tables: dict[str, Tensor], name: str, device: torch.device | None) -> Side:
+def _end(
+    at: Tensor | int, tables: dict[str, Tensor], name: str, batch: int | None, device: torch.device | None
+) -> Side:
     if isinstance(at, Tensor):
-        at = positions(at, at.shape[-1] if at.dim() else 0, name)
-        return Side(at.shape[-1], at, tables, batch=at.shape[0])
+        at = positions(at, at.shape[-1] if at.dim() else 0, name, batch)
+        return Side(at.shape[-1], at, tables, batch=at.shape[0] if batch is None else batch)
     if device is None and tables:
         device = next(iter(tables.values())).device
-    return Side(at, None, tables, device=device)
+    return Side(at, None, tables, batch=1 if batch is None else batch, device=device)
 
 
 class Given:
@@ -154,6 +174,13 @@ def _read(side: Side, table: Table, b: Tensor, h: Tensor, slot: Tensor, mask: Ma
         return x[0][slot] if x.shape[0] == 1 else x[b, slot]
     head = torch.zeros_like(h) if x.shape[1] == 1 else h
     return x[0][head, slot] if x.shape[0] == 1 else x[b, head, slot]
+
+
+def _found(atom: Mask, q: Side, k: Side) -> list[Tensor]:
+    """The tensors behind an atom's tables; a name that is not known is said when it is read."""
+    sides = [(q if end == "q" else k, table) for end, table in atom.lookups]
+    given = [table.tensor for _, table in sides if isinstance(table, Given)]
+    return given + [side.facts[table] for side, table in sides if isinstance(table, str) and table in side.facts]
 
 
 def _unknown(side: Side, table: str, mask: Mask, of: str) -> str:
@@ -227,6 +254,10 @@ class Band(Mask):
 class Key(Mask):
     table: Table
 
+    @property
+    def lookups(self) -> tuple[tuple[str, Table], ...]:
+        return (("k", self.table),)
+
     def pair(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, q: Side, k: Side) -> Tensor:
         return _holds(_read(k, self.table, b, h, j, self, "keys"), self)
 
@@ -236,16 +267,22 @@ class Key(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Lengths(Mask):
-    """Of row b, the first lengths[b] keys."""
+    """Of row b, the first lengths[b] keys; a single length is every row's."""
 
     lengths: Union[tuple[int, ...], Given]
 
+    @property
+    def rows(self) -> int:
+        return len(self.lengths.tensor if isinstance(self.lengths, Given) else self.lengths)
+
     def pair(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, q: Side, k: Side) -> Tensor:
         if isinstance(self.lengths, Given):
-            return j < self.lengths.tensor[b]
-        if max(self.lengths, default=0) > k.length:
-            raise ValueError(f"{self!r} counts up to {max(self.lengths)} keys, this call has {k.length}")
-        return j < torch.tensor(self.lengths, device=j.device)[b]
+            lengths = self.lengths.tensor
+        else:
+            if max(self.lengths, default=0) > k.length:
+                raise ValueError(f"{self!r} counts up to {max(self.lengths)} keys, this call has {k.length}")
+            lengths = torch.tensor(self.lengths, device=j.device)
+        return j < (lengths[0] if self.rows == 1 else lengths[b])
 
     def __repr__(self) -> str:
         return f"key(lengths={self.lengths if isinstance(self.lengths, Given) else list(self.lengths)})"
@@ -254,6 +291,10 @@ class Lengths(Mask):
 @dataclass(frozen=True, repr=False)
 class Query(Mask):
     table: Table
+
+    @property
+    def lookups(self) -> tuple[tuple[str, Table], ...]:
+        return (("q", self.table),)
 
     def pair(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, q: Side, k: Side) -> Tensor:
         return _holds(_read(q, self.table, b, h, i, self, "queries"), self)
@@ -266,6 +307,10 @@ class Query(Mask):
 class Same(Mask):
     q_table: Table
     k_table: Table
+
+    @property
+    def lookups(self) -> tuple[tuple[str, Table], ...]:
+        return ("q", self.q_table), ("k", self.k_table)
 
     def pair(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, q: Side, k: Side) -> Tensor:
         return _read(q, self.q_table, b, h, i, self, "queries") == _read(k, self.k_table, b, h, j, self, "keys")
@@ -343,28 +388,6 @@ def _name(table: Table) -> str:
     return f'"{table}"' if isinstance(table, str) else repr(table)
 
 
-def _tables_of(atom: Mask) -> tuple[Table, ...]:
-    if isinstance(atom, (Key, Query)):
-        return (atom.table,)
-    if isinstance(atom, Same):
-        return (atom.q_table, atom.k_table)
-    if isinstance(atom, Lengths) and isinstance(atom.lengths, Given):
-        return (atom.lengths,)
-    return ()
-
-
-def _reads(atom: Mask, q: Side, k: Side) -> list[tuple[Side, str]]:
-    """The named tables an atom reads, with the side it reads each from."""
-    pairs: list[tuple[Side, Table]] = []
-    if isinstance(atom, Key):
-        pairs = [(k, atom.table)]
-    elif isinstance(atom, Query):
-        pairs = [(q, atom.table)]
-    elif isinstance(atom, Same):
-        pairs = [(q, atom.q_table), (k, atom.k_table)]
-    return [(side, table) for side, table in pairs if isinstance(table, str)]
-
-
 everything = Everything()
 nothing = Nothing()
 
@@ -402,7 +425,7 @@ def key(table: str | Tensor | None = None, *, lengths: Sequence[int] | Tensor | 
             raise ValueError(f"lengths are integers of shape (batch,), not {lengths.dtype} {tuple(lengths.shape)}")
         return Lengths(Given(lengths))
     assert lengths is not None
-    return Lengths(tuple(int(n) for n in lengths))
+    return Lengths(tuple(operator.index(n) for n in lengths))
 
 
 def query(table: str | Tensor) -> Mask:
@@ -432,8 +455,11 @@ def _join(
     if bands:
         parts += [p for m in merge(bands) for p in (m.parts if isinstance(m, cls) else (m,))]
     parts = _distinct(part for part in parts if part != neutral)
-    # Complement: a & ~a is nothing. Only atoms can stand beside their own Not.
-    if zero in parts or any(isinstance(part, Not) and part.part in parts for part in parts):
+    # Complement: a & ~a is nothing. The complement of an atom is its Not; that of a band may be a pair of bands.
+    opposites = [part.part for part in parts if isinstance(part, Not)]
+    if any(isinstance(part, dual) for part in parts):
+        opposites += [part.complement() for part in parts if isinstance(part, Band)]
+    if zero in parts or any(part in parts for part in opposites):
         return zero
     # Absorption: a & (a | b) is a.
     parts = [p for p in parts if not (isinstance(p, dual) and any(o in p.parts for o in parts if o is not p))]
@@ -475,5 +501,4 @@ def _distinct(parts: Iterable[Mask]) -> list[Mask]:
 
 def _rank(part: Mask) -> tuple[str, list[int]]:
     """A fixed order among parts; two tensors of one shape print alike, so their identity decides."""
-    given = [id(t.tensor) for atom in part.atoms for t in _tables_of(atom) if isinstance(t, Given)]
-    return repr(part), given
+    return repr(part), [hash(atom) for atom in part.atoms]

@@ -24,7 +24,7 @@ from heedful.trace import note
 Recipe = tuple[str, dict[str, object]]
 
 
-class _Model(nn.Module):
+class Shell(nn.Module):
     """What every shell carries beside its parts."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class _Model(nn.Module):
         self.generation: dict[str, object] = {}
 
 
-class _Stack(_Model):
+class _Stack(Shell):
     def __init__(
         self,
         embedding: nn.Module,
@@ -117,7 +117,7 @@ class Contexts(NamedTuple):
     target: Context
 
 
-class EncoderDecoder(_Model):
+class EncoderDecoder(Shell):
     """Reads a source whole, then a target from its beginning, looking at the source all the while.
 
     `target` is what the decoder reads: already shifted, beginning with its start token.

@@ -98,18 +98,18 @@ def _origin(slots: Tensor, facts: Mapping[str, Tensor]) -> Tensor:
     """The slot from which each slot's position is counted."""
     origin = torch.zeros_like(slots)
     if "valid" in facts:
-        valid = facts["valid"].reshape(-1, slots.shape[-1])
+        valid = facts["valid"]
         first = torch.where(valid, slots, slots.shape[-1]).amin(-1, keepdim=True) if slots.shape[-1] else origin
         origin = torch.where(first < slots.shape[-1], first, 0)
     if "document" in facts:
-        document = facts["document"].reshape(-1, slots.shape[-1])
+        document = facts["document"]
         begins = F.pad(document[:, 1:] != document[:, :-1], (1, 0), value=True)[:, : slots.shape[-1]]
         origin = torch.maximum(origin, torch.where(begins, slots, 0).cummax(-1).values)
     return origin
 
 
 def following(own: Side, start: int | Tensor) -> int | Tensor:
-    """The position after each row's last real token."""
+    """The position after each row's furthest real token."""
     if own.start is not None:
         return own.start + own.length
     assert own.at is not None
@@ -131,15 +131,11 @@ def positions(at: Tensor | int, length: int, name: str, batch: int | None = None
             f"{name} is {at.dtype}; positions are integers. "
             "Normalised or several coordinates belong to the embedding that reads them"
         )
-    if at.shape[-1] != length or at.dim() > 2:
+    if not 1 <= at.dim() <= 2 or at.shape[-1] != length:
         raise ValueError(
             f"{name} has shape {tuple(at.shape)}, this side has {length} slots: give ({length},) or (batch, {length})"
         )
-    at = (
-        at.long().reshape(-1, length)
-        if at.numel()
-        else at.long().reshape(max(at.shape[0], 1) if at.dim() == 2 else 1, length)
-    )
+    at = at.long() if at.dim() == 2 else at.long()[None]
     if batch is not None and at.shape[0] not in (1, batch):
         raise ValueError(f"{name} has {at.shape[0]} rows, this call has {batch}")
     return at

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from torch import nn
 
-from heedful.model import _Model
+from heedful.model import Shell
 from heedful.trace import Around, paths
 
 
@@ -39,7 +39,7 @@ class Selection:
             for name, child in list(parent._modules.items()):
                 if child in fresh:
                     parent._modules[name] = fresh[child]
-        if isinstance(self.model, _Model):
+        if isinstance(self.model, Shell):
             self.model.changes += (f"{self.asked} replaced",)
         return Selection(self.model, {path: fresh[part] for path, part in self.parts.items()}, self.asked)
 

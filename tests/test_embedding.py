@@ -20,7 +20,7 @@ def table(vocab=5, width=6):
 
 
 def embed(embedding, ids=IDS, **facts):
-    return embedding(ids, Context(side(ids, **facts)))
+    return embedding(ids, Context.begin(side(ids, **facts)))
 
 
 def test_a_token_is_a_row_of_the_table():
@@ -81,7 +81,7 @@ def test_the_sum_is_dropped_while_training():
 def test_gradients():
     embedding = Embedding(table(), Sinusoidal(6), scale=6**0.5).double()
     weight = embedding.tokens.weight.detach().requires_grad_()
-    context = Context(side(IDS))
+    context = Context.begin(side(IDS))
     assert torch.autograd.gradcheck(
         lambda weight: torch.func.functional_call(embedding, {"tokens.weight": weight}, (IDS, context)), weight
     )

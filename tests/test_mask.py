@@ -337,6 +337,8 @@ def test_attention_refuses_a_mask_for_another_number_of_rows(rows, kernel):
     tables = {"valid": (None, torch.ones(2, 4, dtype=torch.bool))}
     with pytest.raises(ValueError, match="2"):
         heedful.attend(q, kv, kv, mask=key("valid"), tables=tables, kernel=kernel)
+    with pytest.raises(ValueError, match="2"):
+        heedful.attend(q, kv, kv, mask=causal, q_at=torch.arange(2).expand(2, 2), k_at=4, kernel=kernel)
 
 
 def test_tables_are_read_by_slot_never_by_position():

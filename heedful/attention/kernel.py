@@ -126,7 +126,9 @@ def attend(
             f"{mask!r} compares positions, and {queries} queries meet {keys} keys: where do they stand? "
             f"Give q_at and k_at, for example q_at=torch.arange({keys - queries}, {keys}), k_at={keys}"
         )
-    at_q, at_k = sides(queries if q_at is None else q_at, keys if k_at is None else k_at, tables, q.device)
+    at_q, at_k = sides(
+        queries if q_at is None else q_at, keys if k_at is None else k_at, tables, batch=q.shape[0], device=q.device
+    )
     for name, side, n in (("q_at", at_q, queries), ("k_at", at_k, keys)):
         if side.length != n:
             raise ValueError(

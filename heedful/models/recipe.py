@@ -9,11 +9,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from heedful.model import Decoder, Encoder, EncoderDecoder
+from heedful.model import Shell
 
-Model = TypeVar("Model", Encoder, Decoder, EncoderDecoder)
+Model = TypeVar("Model", bound=Shell)
 
-RECIPES: dict[str, Callable[..., Encoder | Decoder | EncoderDecoder]] = {}
+RECIPES: dict[str, Callable[..., Shell]] = {}
 
 
 def recipe(build: Callable[..., Model]) -> Callable[..., Model]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.attention import Fixed
+from heedful.attention.kernel import KERNELS
 from heedful.model import EncoderDecoder
 from tests.laws import catalog
 from tests.laws.test_caches import close, decoders, facts
@@ -100,6 +101,17 @@ def test_compiled_forward_and_backward_are_one_graph_over_five_batches(name: str
 @pytest.mark.parametrize("name", catalog.RECIPES)
 def test_five_lengths_are_at_most_two_recompilations(name: str) -> None:
     model, backend = built(name).eval(), Counting()
+    fast = torch.compile(model, backend=backend, fullgraph=True)
+    with torch.no_grad():
+        for n in (12, 5, 7, 9, 20):
+            given = batch(model, n)
+            close(fast(**given), model(**given))
+    assert backend.graphs <= 3
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_keeps_to_two_recompilations_over_five_lengths(kernel: str) -> None:
+    model, backend = catalog.decoder("rotary", kernel=kernel), Counting()
     fast = torch.compile(model, backend=backend, fullgraph=True)
     with torch.no_grad():
         for n in (12, 5, 7, 9, 20):
