@@ -44,15 +44,12 @@ class Around(nn.Module):
 
     branch: nn.Module
 
-    def child_path(self, path: str, child: str) -> str:
-        if child == "branch":
-            return path
-        return f"{path}_{child}" if path else child
-
 
 def _child_path(parent: nn.Module, path: str, child: str) -> str:
     if isinstance(parent, Around):
-        return parent.child_path(path, child)
+        if child == "branch":
+            return path
+        return f"{path}_{child}" if path else child
     return f"{path}.{child}" if path else child
 
 
@@ -86,10 +83,8 @@ class Trace:
         self.heads = None if heads is None else list(heads)
         self.values: dict[str, list[Tensor]] = {}
         self._only, self._layers, self._answer = only, layers, answer
-        self._roots: dict[nn.Module, str] = {}
-        for path, module in paths(model):
-            self._roots.setdefault(module, path)
-        self._children: dict[nn.Module, dict[nn.Module, list[str]]] = {}
+        self._model = model
+        self._places: dict[tuple[nn.Module, str], dict[nn.Module, list[str]]] = {}
         self._calls: list[_Call] = []
 
     def __getitem__(self, path: str) -> Tensor:
@@ -145,26 +140,24 @@ class Trace:
 
     def enter(self, module: nn.Module) -> None:
         if not self._calls:
-            self._calls.append(_Call(module, self._roots.get(module, "")))
+            self._calls.append(_Call(module, self._inside(self._model, "").get(module, [""])[0]))
             return
         parent = self._calls[-1]
-        if parent.module not in self._children:
-            names: dict[nn.Module, list[str]] = {}
-            for path, child in paths(parent.module):
-                if child is not parent.module:
-                    names.setdefault(child, []).append(path)
-            self._children[parent.module] = names
-        here = self._children[parent.module].get(module, ["?"])
+        inside = self._inside(parent.module, parent.path)
         # A shared part stands in several places: its n-th call inside one parent is its n-th place.
         nth = parent.calls.get(module, 0)
         parent.calls[module] = nth + 1
-        name = here[min(nth, len(here) - 1)]
-        # Inside a wrapper, paths of children begin with "_" (a norm) or are empty (the branch).
-        if isinstance(parent.module, Around):
-            path = parent.path + (f"_{name}" if name and parent.path else name)
-        else:
-            path = ".".join(part for part in (parent.path, name) if part)
-        self._calls.append(_Call(module, path))
+        places = inside.get(module, [f"{parent.path}.?"])
+        self._calls.append(_Call(module, places[min(nth, len(places) - 1)]))
+
+    def _inside(self, module: nn.Module, path: str) -> dict[nn.Module, list[str]]:
+        """The places of every part inside of a module that stands at `path`."""
+        if (module, path) not in self._places:
+            places: dict[nn.Module, list[str]] = {}
+            for where, part in paths(module, path):
+                places.setdefault(part, []).append(where)
+            self._places[module, path] = places
+        return self._places[module, path]
 
     def leave(self) -> None:
         self._calls.pop()

@@ -16,7 +16,7 @@ def main() -> None:
     shown = StringIO()
     show(EXAMPLES["self-attention"], Console(file=shown, width=88, force_terminal=True, color_system="standard"))
     console = Console(record=True, width=88, file=StringIO())
-    for line in ["$ make demo", "...", "", *shown.getvalue().splitlines()[-LINES:]]:
+    for line in ["$ make demo", "...", *shown.getvalue().splitlines()[-LINES:]]:
         console.print(Text.from_ansi(line))
     svg = console.export_svg(title="heedful explain --example self-attention")
     # No fonts from elsewhere: a picture asks no network.

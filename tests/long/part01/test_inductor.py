@@ -1,4 +1,4 @@
-"""The real compiler: one recipe through inductor, trained and decoding. `make test` compiles without generating code."""
+"""The real compiler: one recipe through inductor, trained and decoding; `make test` compiles without code."""
 
 import warnings
 
