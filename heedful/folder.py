@@ -55,13 +55,17 @@ def load(
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; a model is a folder with config.json and its weights")
+    # The manifest first: it tells damage from a folder of another kind.
+    listed = _manifest(folder)
+    _check_files(folder, listed)
     config = _json(folder / "config.json")
     if "format" in config:
-        model, tensors = _own(folder, config, recipe)
+        model, tensors = _own(folder, config, listed, recipe)
     else:
         model, tensors = _theirs(folder, config)
     for name, places in _tensors(model).items():
-        tensor = tensors.pop(name).to(device=device, dtype=dtype)
+        # A copy: what safetensors gives is the file itself, mapped, and follows it.
+        tensor = tensors.pop(name).to(device=device, dtype=dtype, copy=True)
         for module, leaf in places:
             module._parameters[leaf] = (
                 nn.Parameter(tensor) if module is places[0][0] else places[0][0]._parameters[leaf]
@@ -75,8 +79,7 @@ def save(model: Shell, folder: str | os.PathLike[str]) -> None:
     """Write a model's folder: beside it first, then in its place, so that none is ever half-written."""
     folder = Path(folder)
     files = _files(model)
-    if folder.exists() and not (folder / "manifest.json").exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists and is not a model's folder: choose another, or remove it")
+    _check_place(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -95,11 +98,29 @@ def save(model: Shell, folder: str | os.PathLike[str]) -> None:
         raise
 
 
+def _check_place(folder: Path) -> None:
+    """Only a folder that `save` wrote, and nobody else added to, is overwritten."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    listed = _manifest(folder) if folder.is_dir() else {}
+    if not listed:
+        raise ValueError(f"{folder} exists and is not a model's folder: choose another, or remove it")
+    others = sorted(path.name for path in folder.iterdir() if path.name not in {"manifest.json", *listed})
+    if others:
+        raise ValueError(
+            f"{folder} holds what is not the model's ({', '.join(others[:5])}): choose another folder, or move it away"
+        )
+
+
 def _put_in_place(beside: Path, folder: Path) -> None:
     old = None
     if folder.exists():
         old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-        os.replace(folder, old)
+        try:
+            os.replace(folder, old)
+        except BaseException:
+            old.rmdir()
+            raise
     try:
         os.replace(beside, folder)
     except BaseException:
@@ -123,6 +144,8 @@ def _files(model: Shell) -> dict[str, str]:
             f"this model was changed since it was built ({'; '.join(model.changes)}), and a folder cannot say how: "
             "write a recipe that builds it so, mark it with @heedful.recipe, and save that"
         )
+    if any(parameter.device.type == "meta" for parameter in model.parameters()):
+        raise ValueError("this model is on the meta device, without values: there is nothing to save")
     name, arguments = model.recipe
     try:
         config = json.dumps({"format": FORMAT, "recipe": name, "arguments": arguments}, indent=2)
@@ -196,13 +219,14 @@ def _bytes(tensors: Any) -> int:
 
 
 def _own(
-    folder: Path, config: Mapping[str, Any], recipe: Callable[..., Shell] | None
+    folder: Path, config: Mapping[str, Any], listed: Mapping[str, str], recipe: Callable[..., Shell] | None
 ) -> tuple[Shell, dict[str, Tensor]]:
     if config["format"] != FORMAT:
         raise ValueError(
             f"{folder}: its format is {config['format']}, this heedful reads {FORMAT}: a newer heedful may read it"
         )
-    _check_manifest(folder)
+    if not listed:
+        raise ValueError(f"{folder}: its manifest.json is missing or damaged, so nothing says whether it is whole")
     name, arguments = config.get("recipe"), config.get("arguments", {})
     build = recipe if recipe is not None else RECIPES.get(str(name))
     if build is None:
@@ -216,7 +240,7 @@ def _own(
     if (folder / "generation.json").exists():
         model.generation = _json(folder / "generation.json")
     shapes = _shapes(model)
-    readers = _weights(folder)
+    readers = _weights(folder, listed)
     tensors = {key: read() for key, read in readers.items() if key in shapes}
     complain(
         [key for key in shapes if key not in readers],
@@ -250,7 +274,7 @@ def _build(build: Callable[..., Shell], arguments: Mapping[str, Any], folder: Pa
     try:
         with torch.device("meta"):
             model = build(**arguments)
-    except TypeError as error:
+    except (TypeError, RuntimeError) as error:
         raise ValueError(f"{folder}: config.json does not fit its recipe: {error}") from None
     if model.recipe is None:
         model.recipe = (build.__name__, dict(arguments))
@@ -261,11 +285,13 @@ def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(places[0][0]._parameters[places[0][1]].shape) for name, places in _tensors(model).items()}  # type: ignore[union-attr]
 
 
-def _weights(folder: Path) -> dict[str, Callable[[], Tensor]]:
-    """Functions that read a tensor each, from one file or from shards."""
+def _weights(folder: Path, listed: Mapping[str, str] | None = None) -> dict[str, Callable[[], Tensor]]:
+    """Functions that read a tensor each, from one file or from shards; from `listed` files alone, if given."""
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        weight_map = _json(index).get("weight_map", {})
+        weight_map = _json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
+            raise ValueError(f"{index} has no weight_map, which says in which file each tensor is")
         files = sorted(set(weight_map.values()))
     elif (folder / "model.safetensors").exists():
         files = ["model.safetensors"]
@@ -273,11 +299,13 @@ def _weights(folder: Path) -> dict[str, Callable[[], Tensor]]:
         raise ValueError(f"{folder} has no model.safetensors: nothing to load the weights from")
     readers: dict[str, Callable[[], Tensor]] = {}
     for file in files:
-        if Path(file).name != file or not (folder / file).exists():
-            raise ValueError(f"{folder}: its index names {file!r}, which is not a file in it")
+        if Path(file).name != file or not (folder / file).is_file():
+            raise ValueError(f"{folder}: its {index.name} names {file!r}, which is not a file in it")
+        if listed is not None and file not in listed:
+            raise ValueError(f"{folder}: {file!r} is not in its manifest, so somebody else put it there")
         try:
             opened = safe_open(folder / file, framework="pt")
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise ValueError(f"{folder / file} is damaged or not a safetensors file: {error}") from None
         for name in opened.keys():  # noqa: SIM118  it is no dict
             readers[name] = lambda opened=opened, name=name: opened.get_tensor(name)  # type: ignore[misc]
@@ -298,10 +326,22 @@ def _tokenizer(path: Path) -> object | None:
     return tokenizer
 
 
-def _check_manifest(folder: Path) -> None:
-    for name, digest in _json(folder / "manifest.json").get("files", {}).items():
+def _manifest(folder: Path) -> dict[str, str]:
+    """What heedful's own manifest lists, name -> sha256; nothing where there is none, or another program's."""
+    path = folder / "manifest.json"
+    try:
+        manifest = _json(path) if path.exists() else {}
+    except ValueError:
+        return {}
+    files = manifest.get("files")
+    ours = set(manifest) == {"format", "files"} and isinstance(files, dict) and "config.json" in files
+    return files if ours and isinstance(files, dict) else {}
+
+
+def _check_files(folder: Path, listed: Mapping[str, str]) -> None:
+    for name, digest in listed.items():
         path = folder / name
-        if Path(name).name != name or not path.exists():
+        if Path(name).name != name or not path.is_file():
             raise ValueError(
                 f"{folder}: its manifest names {name!r}, which is not a file in it: the folder is incomplete"
             )
@@ -310,7 +350,7 @@ def _check_manifest(folder: Path) -> None:
 
 
 def _json(path: Path, missing_ok: bool = False) -> dict[str, Any]:
-    if not path.exists():
+    if not path.is_file():
         if missing_ok:
             return {}
         raise ValueError(f"{path.parent} has no {path.name}: it is not a model's folder, or incomplete")

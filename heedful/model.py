@@ -92,9 +92,6 @@ class _Stack(Shell):
         """
         if context is None:
             context = self.plan(ids, valid=valid, document=document, at=at, cache=cache, tables=tables)
-        return self.run(ids, context)
-
-    def run(self, ids: Tensor, context: Context) -> Tensor:
         x = self.embedding(ids, context)
         x = self.layers(x, context)
         if self.norm is not None:
@@ -193,8 +190,9 @@ class EncoderDecoder(Shell):
         looking = context.target
         if context.source is not None:
             assert source is not None
-            looking = looking.with_memory(self.encoder.run(source, context.source))
-        return self.decoder.run(target, looking)
+            looking = looking.with_memory(self.encoder(source, context=context.source))
+        logits: Tensor = self.decoder(target, context=looking)
+        return logits
 
 
 def _side(

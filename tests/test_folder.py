@@ -93,6 +93,18 @@ def test_a_model_that_is_loaded_can_be_trained_and_saved_again(folder, tmp_path)
     same(small(), heedful.load(folder))
 
 
+def test_a_model_that_is_loaded_needs_its_folder_no_more(folder):
+    """Weights that stay mapped to a file change when it is written to, and end the process when it is cut."""
+    model = heedful.load(folder)
+    before = logits(model)
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.seek(-600, os.SEEK_END)
+        file.write(bytes(600))
+    assert torch.equal(logits(model), before)
+    shutil.rmtree(folder)
+    assert torch.equal(logits(model), before)
+
+
 def test_the_folder_opens_with_plain_safetensors_and_json(folder):
     config = json.loads((folder / "config.json").read_text())
     assert config["format"] == 1
@@ -229,10 +241,11 @@ def test_a_file_that_is_gone_is_named(name, whole):
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("share", [0.0, 0.4, 0.999])
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 def test_a_file_that_is_cut_short_is_named(name, share, whole):
+    """Down to the last two bytes: of some files the last one is a line's end, and carries nothing."""
     raw = (whole / name).read_bytes()
-    (whole / name).write_bytes(raw[: int(share * len(raw))])
+    (whole / name).write_bytes(raw[: min(int(share * len(raw)), len(raw) - 2)])
     refused(whole, name)
 
 
@@ -259,7 +272,9 @@ def test_no_single_bit_of_the_small_files_can_flip_unseen(name, folder):
             heedful.load(folder)
         except ValueError:
             continue
-        pytest.fail(f"bit {place % 8} of byte {place} flipped unseen: {bytes(flipped)[max(0, place - 20) : place + 20]}")
+        pytest.fail(
+            f"bit {place % 8} of byte {place} flipped unseen: {bytes(flipped)[max(0, place - 20) : place + 20]}"
+        )
 
 
 def test_a_file_that_is_a_folder_is_refused(whole):
@@ -339,7 +354,7 @@ def test_a_manifest_that_lists_nothing_of_use_is_refused(files, folder):
         ({"format": 2}, ["its format is 2, this heedful reads 1"]),
         ({"recipe": "gtp"}, ['no recipe "gtp" here', 'did you mean "gpt"?']),
         ({"recipe": None}, ["no recipe"]),
-        ({"arguments": {"width": 6}}, ["weights do not fit"]),
+        ({"arguments": {"width": 12}}, ["weights do not fit"]),
         ({"arguments": {"colour": "red"}}, ["config.json does not fit its recipe", "colour"]),
         ({"arguments": []}, ["config.json"]),
         ({"arguments": None}, ["config.json"]),
@@ -354,7 +369,7 @@ def test_a_config_that_cannot_be_built_is_refused(config, words, folder):
     refused(folder, *words)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "3", '"gpt"', "null", "{", '{"format": 1', "\x00", "\ud83d".encode("utf-16")])
+@pytest.mark.parametrize("text", ["", "[]", "3", '"gpt"', "null", "{", '{"format": 1', "\x00", b"\xff\xfe{"])
 def test_a_config_that_is_no_object_is_refused(text, folder):
     (folder / "config.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     resealed(folder)
@@ -407,7 +422,10 @@ def test_the_tokenizer_comes_back_and_opens_plainly(tmp_path):
     model = small()
     model.tokenizer = bpe()
     heedful.save(model, tmp_path / "model")
-    ours, plain = heedful.load(tmp_path / "model").tokenizer, Tokenizer.from_file(str(tmp_path / "model/tokenizer.json"))
+    ours, plain = (
+        heedful.load(tmp_path / "model").tokenizer,
+        Tokenizer.from_file(str(tmp_path / "model/tokenizer.json")),
+    )
     text = "the cat sat on the dog, naïvely 猫"
     assert ours.encode(text).ids == plain.encode(text).ids == bpe().encode(text).ids
     assert ours.decode(ours.encode(text).ids) == text

@@ -80,6 +80,8 @@ def choose(mask: Mask = everything, bias: Sequence[nn.Module] = (), kernel: str 
 
 def look(q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, dropout: float, kernel: str) -> Tensor:
     """Run a kernel; beside it, make the scores and weights that a listener asks for."""
+    if q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"q is {q.shape[-1]} wide a head, k {k.shape[-1]}: they need one width, to be multiplied")
     y = KERNELS[kernel](q, k, v, plan, scale, dropout)
     trace = current()
     if trace is None:
@@ -121,9 +123,10 @@ def attend(
     """
     _check(q, k, v)
     queries, keys = q.shape[-2], k.shape[-2]
-    if (q_at is None or k_at is None) and queries != keys and (len(bias) > 0 or _reads_positions(mask)):
+    reader = _reader(mask, bias)
+    if (q_at is None or k_at is None) and queries != keys and reader is not None:
         raise ValueError(
-            f"{mask!r} compares positions, and {queries} queries meet {keys} keys: where do they stand? "
+            f"{reader} compares positions, and {queries} queries meet {keys} keys: where do they stand? "
             f"Give q_at and k_at, for example q_at=torch.arange({keys - queries}, {keys}), k_at={keys}"
         )
     at_q, at_k = sides(
@@ -141,8 +144,11 @@ def attend(
     return look(q, k, v, plan, q.shape[-1] ** -0.5 if scale is None else scale, dropout, kernel)
 
 
-def _reads_positions(mask: Mask) -> bool:
-    return any(isinstance(atom, Band) for atom in mask.atoms)
+def _reader(mask: Mask, bias: Sequence[nn.Module]) -> str | None:
+    """What compares positions, if anything here does."""
+    if any(isinstance(atom, Band) for atom in mask.atoms):
+        return repr(mask)
+    return next((type(term).__name__ for term in bias if isinstance(term, Added)), None)
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:

@@ -93,7 +93,10 @@ class Family:
         for name, known in self.only.items():
             if config.get(name, known) != known:
                 raise ValueError(f"config.json: {name}={config[name]!r}; only {known!r} is known here")
-        return {name: read(config) for name, read in self.arguments.items()}
+        try:
+            return {name: read(config) for name, read in self.arguments.items()}
+        except KeyError as error:
+            raise ValueError(f"config.json: {error} is missing") from None
 
     def read(
         self, theirs: Mapping[str, Callable[[], Tensor]], shapes: Mapping[str, tuple[int, ...]]
@@ -159,7 +162,8 @@ def _count(shape: tuple[int, ...]) -> int:
 def _parts(tensor: Tensor, row: Row, count: int) -> tuple[Tensor, ...]:
     if row.transposed and tensor.dim() == 2:
         tensor = tensor.T
-    return tensor.tensor_split(count, 0) if count > 1 else (tensor,)
+    # A number cannot be split; what reads it says that its shape is wrong.
+    return tensor.tensor_split(count, 0) if count > 1 and tensor.dim() else (tensor,) * count
 
 
 def complain(missing: list[str], unexpected: list[str], misshaped: list[str]) -> None:

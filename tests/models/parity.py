@@ -25,14 +25,13 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 
-def build(model_class, config, attention="sdpa", dtype=torch.float32):
-    """A model of theirs with all its parameters shaken; the random state is the caller's."""
+def build(model_class, config, attention="sdpa", dtype=torch.float32, least=0.05, most=0.2):
+    """A model of theirs with each of its tensors shaken by N(0, spread²), the spread drawn from `least` to `most`."""
     theirs = model_class._from_config(config, attn_implementation=attention).eval().to(dtype)
     with torch.no_grad():
         for parameter in theirs.parameters():
             if parameter.requires_grad:  # Marian's sinusoids do not, and stay
-                spread = 0.05 + 0.25 * torch.rand(())
-                parameter += spread * torch.randn_like(parameter)
+                parameter += (least + (most - least) * torch.rand(())) * torch.randn_like(parameter)
         if hasattr(theirs, "final_logits_bias"):  # Marian's is a buffer; it counts as a parameter here
             theirs.final_logits_bias.normal_(std=0.3).requires_grad_(True)
     return theirs
@@ -140,8 +139,9 @@ def greedy(look, begun, steps=64):
     return chosen
 
 
-def never_ending(steps=64, **settings):
-    """Their greedy decoding, with nothing that could stop it early."""
-    return transformers.GenerationConfig(
+def generated(theirs, ids, valid, steps=64, **settings):
+    """Their own greedy decoding of a batch, prompts (or starts) included; nothing can stop it early."""
+    theirs.generation_config = transformers.GenerationConfig(
         do_sample=False, num_beams=1, max_new_tokens=steps, eos_token_id=None, pad_token_id=0, **settings
     )
+    return theirs.generate(ids, attention_mask=valid.long())

@@ -1,5 +1,7 @@
 """GPT-2 equals `transformers`' GPT-2: logits, gradients and greedy decoding, through a folder."""
 
+import random
+
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -9,10 +11,10 @@ from heedful.convert import FAMILIES
 from tests.models.parity import (
     DTYPES,
     build,
+    generated,
     greedy,
     leaves,
     losses,
-    never_ending,
     padding,
     position_ids,
     same_gradients,
@@ -45,16 +47,26 @@ def config(vocab, context, **settings):
     return GPT2Config(vocab_size=vocab, n_positions=context, **OFF, **settings)
 
 
-@DTYPES
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_logits_and_gradients_equal_transformers(name, side, dtype, tmp_path):
-    seed = list(CONFIGURATIONS).index(name)
+def drawn(seed):
+    """A configuration at random."""
+    pick = random.Random(seed).choice
+    heads = pick([1, 2, 3, 5])
+    return {
+        "n_head": heads,
+        "n_embd": heads * pick([1, 3, 5, 7, 8]) + heads,
+        "n_layer": pick([1, 2, 3]),
+        "n_inner": pick([None, 5, 31, 64]),
+        "activation_function": pick(["gelu_new", "gelu", "relu", "silu", "gelu_pytorch_tanh"]),
+        "layer_norm_epsilon": pick([1e-6, 1e-5, 1e-1]),
+        "tie_word_embeddings": pick([True, False]),
+    }
+
+
+def compare(settings, seed, side, dtype, folder):
     torch.manual_seed(seed)
     vocab, length = 29 + 2 * seed, 7 + seed
-    attention = "eager" if seed % 2 else "sdpa"
-    theirs = build(GPT2LMHeadModel, config(vocab, length + 3, **CONFIGURATIONS[name]), attention, dtype)
-    ours = through_folder(theirs, tmp_path, dtype)
+    theirs = build(GPT2LMHeadModel, config(vocab, length + 3, **settings), "eager" if seed % 2 else "sdpa", dtype)
+    ours = through_folder(theirs, folder, dtype)
     ids, valid = torch.randint(1, vocab, (4, length)), padding(4, length, side, length - 2)
     at = position_ids(valid) if side == "left" else None
 
@@ -66,10 +78,24 @@ def test_logits_and_gradients_equal_transformers(name, side, dtype, tmp_path):
     same_gradients(FAMILIES["gpt2"], ours, leaves(theirs))
 
 
+@DTYPES
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_logits_and_gradients_equal_transformers(name, side, dtype, tmp_path):
+    compare(CONFIGURATIONS[name], list(CONFIGURATIONS).index(name), side, dtype, tmp_path)
+
+
+@DTYPES
+@pytest.mark.parametrize("seed", range(8))
+def test_drawn_configurations_equal_transformers(seed, dtype, tmp_path):
+    compare(drawn(seed), seed, "left" if seed % 4 < 2 else "right", dtype, tmp_path)
+
+
 @pytest.mark.parametrize("cache", [heedful.Growing, lambda: heedful.Fixed(80)], ids=["growing", "fixed"])
 def test_greedy_decoding_with_a_cache_is_that_without_and_that_of_transformers(cache, tmp_path):
-    torch.manual_seed(1)
-    theirs = build(GPT2LMHeadModel, config(41, 76, n_embd=24, n_head=3, n_layer=2))
+    torch.manual_seed(5)
+    settings = {"n_embd": 24, "n_head": 3, "n_layer": 2, "tie_word_embeddings": False}
+    theirs = build(GPT2LMHeadModel, config(41, 76, **settings), least=0.3, most=0.6)
     ours = through_folder(theirs, tmp_path)
     prompt, valid = torch.randint(1, 41, (3, 9)), padding(3, 9, "left", 6)
 
@@ -83,6 +109,6 @@ def test_greedy_decoding_with_a_cache_is_that_without_and_that_of_transformers(c
         return ours(newest, valid=valid if newest is prompt else None, cache=held)
 
     anew, kept = greedy(everything, prompt), greedy(the_newest, prompt)
-    made = theirs.generate(prompt, attention_mask=valid.long(), generation_config=never_ending())
+    made = generated(theirs, prompt, valid)
     assert torch.equal(kept, anew)
     assert torch.equal(kept, made[:, 9:])
