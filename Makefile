@@ -3,8 +3,6 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# pytest's workers share two cores with each other, not with PyTorch's threads.
-export OMP_NUM_THREADS ?= 1
 PART ?= 01
 
 .PHONY: demo test check docs bench test-long clean
