@@ -58,8 +58,9 @@ class Plan:
     def keep(self) -> Tensor | None:
         if self._keep is None and self.mask != everything:
             self._keep = self.mask.between(self.q, self.k)
-            if self._keep.shape[0] not in (1, self.q.batch):
-                raise ValueError(f"{self.mask!r} speaks of {self._keep.shape[0]} rows, this call has {self.q.batch}")
+            rows = self._keep.shape[0]
+            if rows != 1 and rows != self.q.batch:
+                raise ValueError(f"{self.mask!r} speaks of {rows} rows, this call has {self.q.batch}")
         return self._keep
 
     def added(self, term: Added) -> Tensor:

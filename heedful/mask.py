@@ -84,11 +84,13 @@ class Mask:
         """`pair` on broadcast indices: the one definition, for every pair of two sides."""
         device = q.device
         tables = [t for atom in self.atoms for t in _found(atom, q, k)]
-        counts = {q.batch, k.batch, *(t.shape[0] for t in tables if t.dim() > 1), *(atom.rows for atom in self.atoms)}
-        many = sorted(counts - {1})
-        if len(many) > 1:
-            raise ValueError(f"{self!r} and this call speak of {' and '.join(map(str, many))} rows: give one batch")
-        b = torch.arange(many[0] if many else 1, device=device).view(-1, 1, 1, 1)
+        rows = 1
+        for count in (q.batch, k.batch, *(t.shape[0] for t in tables if t.dim() > 1), *(a.rows for a in self.atoms)):
+            # While compiling, sizes may be symbols: they compare, but have no place in a set or a tuple.
+            if rows != 1 and count != 1 and count != rows:
+                raise ValueError(f"{self!r} and this call speak of {rows} and {count} rows: give one batch")
+            rows = count if rows == 1 else rows
+        b = torch.arange(rows, device=device).view(-1, 1, 1, 1)
         heads = max([t.shape[1] for t in tables if t.dim() == 3], default=1)
         h = torch.arange(heads, device=device).view(1, -1, 1, 1)
         i = torch.arange(q.length, device=device).view(1, 1, -1, 1)

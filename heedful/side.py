@@ -136,7 +136,7 @@ def positions(at: Tensor | int, length: int, name: str, batch: int | None = None
             f"{name} has shape {tuple(at.shape)}, this side has {length} slots: give ({length},) or (batch, {length})"
         )
     at = at.long() if at.dim() == 2 else at.long()[None]
-    if batch is not None and at.shape[0] not in (1, batch):
+    if batch is not None and at.shape[0] != 1 and at.shape[0] != batch:
         raise ValueError(f"{name} has {at.shape[0]} rows, this call has {batch}")
     return at
 
@@ -146,6 +146,6 @@ def _table(name: str, table: Tensor, batch: int, length: int) -> Tensor:
         raise ValueError(
             f"{name} has shape {tuple(table.shape)}, this call has {length} slots: give ({batch}, {length})"
         )
-    if table.dim() > 1 and table.shape[0] not in (1, batch):
+    if table.dim() > 1 and table.shape[0] != 1 and table.shape[0] != batch:
         raise ValueError(f"{name} has {table.shape[0]} rows, this call has {batch}")
     return table[None] if table.dim() == 1 else table
