@@ -33,6 +33,7 @@ _SHELF = {
     "recipe": "heedful.models.recipe",
     "load": "heedful.folder",
     "save": "heedful.folder",
+    "Around": "heedful.trace",
     "note": "heedful.trace",
     "listen": "heedful.trace",
     "select": "heedful.surgery",

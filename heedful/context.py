@@ -8,8 +8,8 @@ So padded, packed and cached inputs all take the same forward.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,18 @@ if TYPE_CHECKING:
     from heedful.attention.cache import Cache, Room
 
 Project = Callable[[Tensor, Side], tuple[Tensor, Tensor]]
-Plans = dict[tuple[Mask, tuple[nn.Module, ...], str, str], "Plan"]
+
+
+class Pattern(NamedTuple):
+    """What a layer looks at: the part of a plan that belongs to the layer, and not to the batch."""
+
+    mask: Mask
+    bias: tuple[nn.Module, ...]
+    source: str
+    kernel: str
+
+
+Plans = dict[Pattern, "Plan"]
 
 
 class Plan:
@@ -31,6 +42,7 @@ class Plan:
     is_causal   the mask is the lower triangle of a square, which fused kernels know by name
     fused       else mask and biases as one tensor for a fused kernel, or None where every look is allowed
     keep        the mask alone, dense, for the reference and for listeners; None where every look is allowed
+    heads       how many heads it tells apart; 1 where all are alike
     lonely      queries that may look at nobody, for a fused kernel that would not give them zeros; else None
     """
 
@@ -42,6 +54,7 @@ class Plan:
         self._added: dict[nn.Module, Tensor] = {}
         self.fused: Tensor | None = None
         self.lonely: Tensor | None = None
+        self.heads = 1
         # Lowered here, before the first block runs: checkpointed blocks must not make plans of their own.
         if kernel == "reference":
             self.keep  # noqa: B018
@@ -61,6 +74,7 @@ class Plan:
             rows = self._keep.shape[0]
             if rows != 1 and rows != self.q.batch:
                 raise ValueError(f"{self.mask!r} speaks of {rows} rows, this call has {self.q.batch}")
+            self.heads = max(self.heads, self._keep.shape[1])
         return self._keep
 
     def added(self, term: Added) -> Tensor:
@@ -70,6 +84,7 @@ class Plan:
             i = torch.arange(self.q.length, device=self.q.device).view(1, -1, 1)
             j = torch.arange(self.k.length, device=self.q.device).view(1, 1, -1)
             self._added[term] = term.values(self.q.position(b, i) - self.k.position(b, j)).movedim(0, 1)
+            self.heads = max(self.heads, self._added[term].shape[1])
         return self._added[term]
 
     def adjust(self, scores: Tensor) -> Tensor:
@@ -122,12 +137,10 @@ class Memory:
         self.memory, self.side, self.room = memory, side, room
 
     def keys_values(self, layer: nn.Module, x: Tensor, project: Project) -> tuple[Tensor, Tensor]:
-        if self.room is not None and layer in self.room.memory:
-            return self.room.memory[layer]
         if self.memory is None:
-            raise ValueError(
-                "this layer reads a memory that was never given: run the encoder, or give its source again"
-            )
+            if self.room is None or layer not in self.room.memory:
+                raise ValueError("this layer's memory is neither here nor in the cache: give the source again")
+            return self.room.memory[layer]
         k, v = project(_real(self.memory, self.side), self.side)
         if self.room is not None:
             self.room.memory[layer] = k, v
@@ -156,6 +169,16 @@ class Context:
         self.memory, self.memory_side = memory, memory_side
         self.plans: Plans = {} if plans is None else plans
         self.room = room
+
+    def check(self) -> None:
+        """A context with a cache serves one forward: the cache goes on from there."""
+        if self.cache is not None and self.cache.pending is not self.keys:
+            raise ValueError("this context was used before, or another was planned since: plan the call again")
+
+    def commit(self) -> None:
+        """The forward is through, so the cache keeps it. A call that fails leaves its cache where it was."""
+        if self.cache is not None:
+            self.cache.commit(self.memory_side)
 
     @classmethod
     def begin(cls, own: Side, *, cache: Cache | None = None, memory_side: Side | None = None) -> Context:
@@ -191,27 +214,20 @@ class Context:
         bias: Sequence[nn.Module] = (),
         source: str = "own",
         kernel: str = "sdpa",
-        tables: Mapping[str, Tensor] | None = None,
     ) -> Plan:
-        """The plan of a pattern: made once a forward, or here and now if it reads tables made inside a layer."""
-        if tables is not None:
-            return self._lower(mask, bias, source, kernel, tables)
-        name = (mask, tuple(bias), source, kernel)
-        if name not in self.plans:
-            self.plans[name] = self._lower(mask, bias, source, kernel, {})
-        return self.plans[name]
+        """The plan of a pattern, made once a forward."""
+        pattern = Pattern(mask, tuple(bias), source, kernel)
+        if pattern not in self.plans:
+            self.plans[pattern] = self._lower(*pattern)
+        return self.plans[pattern]
 
-    def _lower(
-        self, mask: Mask, bias: Sequence[nn.Module], source: str, kernel: str, tables: Mapping[str, Tensor]
-    ) -> Plan:
+    def _lower(self, mask: Mask, bias: Sequence[nn.Module], source: str, kernel: str) -> Plan:
         q, k = self.own, self._key_side(source)
         if source == "own" and self.cache is not None and mask.looks_ahead:
             raise ValueError(
                 f"{mask!r} lets a token look at later ones, which a cache does not have yet: "
                 "decode with causal & (...), or run the whole text without a cache"
             )
-        if tables:
-            q, k = q.with_facts(tables), k.with_facts(tables)
         for fact in ("filled", "valid"):
             if fact in k.facts:
                 mask = mask & key(fact)
@@ -227,6 +243,8 @@ class Context:
             return self.keys
         if source != "memory":
             raise ValueError(f'a layer reads "own" or "memory", not "{source}"')
+        if self.memory_side is not None and self.memory_side.batch != self.own.batch:
+            raise ValueError(f"{self.own.batch} rows look at a memory of {self.memory_side.batch}: give one batch")
         if self.memory_side is None:
             raise ValueError(
                 "this layer looks at a memory (cross-attention) and the call has none: give the encoder's output"

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from heedful.convert import FAMILIES
 from heedful.convert.table import complain
 from heedful.model import Shell
-from heedful.models.recipe import RECIPES
+from heedful.models.recipe import RECIPES, YOURS
 from heedful.trace import Around, paths
 
 FORMAT = 1
@@ -139,14 +139,10 @@ def _files(model: Shell) -> dict[str, str]:
             "this model was not built by a recipe, so nothing says how to build it again: "
             "mark your function with @heedful.recipe"
         )
-    if model.changes:
-        raise ValueError(
-            f"this model was changed since it was built ({'; '.join(model.changes)}), and a folder cannot say how: "
-            "write a recipe that builds it so, mark it with @heedful.recipe, and save that"
-        )
     if any(parameter.device.type == "meta" for parameter in model.parameters()):
         raise ValueError("this model is on the meta device, without values: there is nothing to save")
     name, arguments = model.recipe
+    _check_unchanged(model, name, arguments)
     try:
         config = json.dumps({"format": FORMAT, "recipe": name, "arguments": arguments}, indent=2)
     except TypeError as error:
@@ -159,6 +155,51 @@ def _files(model: Shell) -> dict[str, str]:
     if model.tokenizer is not None:
         files["tokenizer.json"] = model.tokenizer.to_str(pretty=True)  # type: ignore[attr-defined]
     return files
+
+
+def _check_unchanged(model: Shell, name: str, arguments: Mapping[str, Any]) -> None:
+    """The folder holds a recipe's name and weights, so the model must be what the recipe builds."""
+    build = RECIPES.get(name) or YOURS.get(name)
+    if build is None:
+        raise ValueError(f'no recipe "{name}" is known any more: import the module that defines it')
+    with torch.device("meta"):
+        fresh = build(**arguments)
+    here, there = _described(model), _described(fresh)
+    for path in dict.fromkeys([*here, *there]):
+        if here.get(path) != there.get(path):
+            raise ValueError(
+                f'"{path}" is not what {name} builds: {_difference(here.get(path), there.get(path))}. '
+                "A folder cannot say so: write a recipe that does, mark it with @heedful.recipe, and save that"
+            )
+
+
+# What training changes by hand, and nothing that a model is built of.
+_PASSING = {"training", "p", "dropout", "kernel", "recipe", "generation", "tokenizer"}
+
+
+def _described(model: nn.Module) -> dict[str, dict[str, object]]:
+    """Every part by its path: its class, its settings, its tensors' shapes, and where shared ones stand first."""
+    first = {id(_tensor(places)): name for name, places in _tensors(model).items()}
+    found: dict[str, dict[str, object]] = {}
+    for path, part in paths(model):
+        facts: dict[str, object] = {"class": type(part).__qualname__}
+        for name, value in vars(part).items():
+            if name.startswith("_") or name in _PASSING or isinstance(value, nn.Module):
+                continue
+            facts[name] = value
+        for name, tensor in part._parameters.items():
+            facts[name] = None if tensor is None else (tuple(tensor.shape), first[id(tensor)])
+        for name, buffer in part._buffers.items():
+            facts[name] = None if buffer is None else buffer.tolist()
+        found[f"{path} (around)" if isinstance(part, Around) else path] = facts
+    return found
+
+
+def _difference(here: Mapping[str, object] | None, there: Mapping[str, object] | None) -> str:
+    if here is None or there is None:
+        return "it is gone" if here is None else f"there is a {here['class']}"
+    name = next(name for name in {**here, **there} if here.get(name) != there.get(name))
+    return f"{name} is {here.get(name)!r} here, {there.get(name)!r} there"
 
 
 def _card(model: Shell, name: str, arguments: Mapping[str, object]) -> str:
@@ -190,12 +231,17 @@ def _tensors(model: nn.Module) -> Places:
     return found
 
 
+def _tensor(places: list[tuple[nn.Module, str]]) -> Tensor:
+    module, leaf = places[0]
+    tensor = module._parameters[leaf]
+    assert tensor is not None
+    return tensor
+
+
 def _write_weights(model: nn.Module, folder: Path) -> None:
     tensors: dict[str, Tensor] = {}
-    for name, ((module, leaf), *_) in _tensors(model).items():
-        parameter = module._parameters[leaf]
-        assert parameter is not None
-        tensors[name] = parameter.detach().contiguous()
+    for name, places in _tensors(model).items():
+        tensors[name] = _tensor(places).detach().contiguous()
     shards: list[dict[str, Tensor]] = [{}]
     for name, tensor in tensors.items():
         if shards[-1] and _bytes(shards[-1].values()) + _bytes([tensor]) > SHARD:
@@ -282,7 +328,7 @@ def _build(build: Callable[..., Shell], arguments: Mapping[str, Any], folder: Pa
 
 
 def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(places[0][0]._parameters[places[0][1]].shape) for name, places in _tensors(model).items()}  # type: ignore[union-attr]
+    return {name: tuple(_tensor(places).shape) for name, places in _tensors(model).items()}
 
 
 def _weights(folder: Path, listed: Mapping[str, str] | None = None) -> dict[str, Callable[[], Tensor]]:

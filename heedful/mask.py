@@ -91,7 +91,14 @@ class Mask:
                 raise ValueError(f"{self!r} and this call speak of {rows} and {count} rows: give one batch")
             rows = count if rows == 1 else rows
         b = torch.arange(rows, device=device).view(-1, 1, 1, 1)
-        heads = max([t.shape[1] for t in tables if t.dim() == 3], default=1)
+        heads = 1
+        for t in tables:
+            if t.device != device:
+                raise ValueError(f"{self!r} reads a table on {t.device}, the call is on {device}: move it there")
+            if t.dim() == 3 and t.shape[1] != 1:
+                if heads != 1 and heads != t.shape[1]:
+                    raise ValueError(f"{self!r} has tables of {heads} and of {t.shape[1]} heads: they must agree")
+                heads = t.shape[1]
         h = torch.arange(heads, device=device).view(1, -1, 1, 1)
         i = torch.arange(q.length, device=device).view(1, 1, -1, 1)
         j = torch.arange(k.length, device=device).view(1, 1, 1, -1)

@@ -31,8 +31,6 @@ class Shell(nn.Module):
         super().__init__()
         # (name, arguments): how to build this model again; set by its recipe.
         self.recipe: Recipe | None = None
-        # What was replaced since, in words; a changed model cannot be rebuilt from its recipe alone.
-        self.changes: tuple[str, ...] = ()
         # Set by `load`, where the folder has them.
         self.tokenizer: object | None = None
         self.generation: dict[str, object] = {}
@@ -92,11 +90,17 @@ class _Stack(Shell):
         """
         if context is None:
             context = self.plan(ids, valid=valid, document=document, at=at, cache=cache, tables=tables)
+        else:
+            _alone(valid, document, at, cache, tables)
+        context.check()
         x = self.embedding(ids, context)
         x = self.layers(x, context)
         if self.norm is not None:
             x = note("norm", self.norm(x))
-        return x if self.head is None else note("logits", self.head(x))
+        if self.head is not None:
+            x = note("logits", self.head(x))
+        context.commit()
+        return x
 
 
 class Encoder(_Stack):
@@ -146,8 +150,8 @@ class EncoderDecoder(Shell):
             own = _side("source", source, source_valid, source_document, source_at, None, source_tables)
             read = self.encoder.prepare(Context.begin(own))
             memory_side = read.own
-            if cache is not None:
-                cache.memory_side = memory_side
+        elif source is not None:
+            raise ValueError("the cache holds a source already: give None for it, or a fresh cache for a new one")
         else:
             memory_side = cache.memory_side
         own = _side("target", target, target_valid, target_document, target_at, cache, target_tables)
@@ -187,12 +191,21 @@ class EncoderDecoder(Shell):
                 target_tables=target_tables,
                 cache=cache,
             )
+        else:
+            sources = (source_valid, source_document, source_at, source_tables)
+            targets = (target_valid, target_document, target_at, target_tables)
+            _alone(*sources, *targets, cache)
         looking = context.target
         if context.source is not None:
             assert source is not None
             looking = looking.with_memory(self.encoder(source, context=context.source))
         logits: Tensor = self.decoder(target, context=looking)
         return logits
+
+
+def _alone(*given: object) -> None:
+    if any(fact is not None for fact in given):
+        raise ValueError("a context holds all facts of its call: give them to plan, or give no context")
 
 
 def _side(

@@ -44,11 +44,6 @@ class Side:
             return slot
         return self.at[0][slot] if self.at.shape[0] == 1 else self.at[batch, slot]
 
-    def with_facts(self, more: Mapping[str, Tensor]) -> Side:
-        return Side(
-            self.length, self.at, {**self.facts, **more}, start=self.start, batch=self.batch, device=self.device
-        )
-
     def __repr__(self) -> str:
         facts = ", ".join(f"{name} {tuple(table.shape)}" for name, table in self.facts.items())
         return f"Side({self.length} slots{', ' + facts if facts else ''})"
@@ -75,12 +70,17 @@ def side(
     """
     batch, length = ids.shape[0], ids.shape[1]
     facts: dict[str, Tensor] = {}
+    for name in ("valid", "document", "filled"):
+        if name in (tables or {}):
+            raise ValueError(f'"{name}" has a meaning of its own: give it as {name}=..., or call your table otherwise')
     for name, table in (*(tables or {}).items(), ("valid", valid), ("document", document)):
         if table is not None:
-            facts[name] = _table(name, table, batch, length)
+            facts[name] = _table(name, table, batch, length, ids.device)
     for name in ("valid", "document"):
         if name in facts and facts[name].dim() > 2:
             raise ValueError(f"{name} has shape {tuple(facts[name].shape)}; it must be ({batch}, {length})")
+    if "document" in facts:
+        _check_documents(facts["document"])
     if valid is not None and facts["valid"].dtype != torch.bool:
         raise ValueError(f"valid is {valid.dtype}; it must be bool, True for real tokens: try valid=(...).bool()")
     plain = at is None and "valid" not in facts and "document" not in facts and isinstance(start, int)
@@ -106,6 +106,26 @@ def _origin(slots: Tensor, facts: Mapping[str, Tensor]) -> Tensor:
         begins = F.pad(document[:, 1:] != document[:, :-1], (1, 0), value=True)[:, : slots.shape[-1]]
         origin = torch.maximum(origin, torch.where(begins, slots, 0).cummax(-1).values)
     return origin
+
+
+def _check_documents(document: Tensor) -> None:
+    """One label, one run of slots: else words would look back past a text that is not theirs."""
+    if document.shape[-1] < 2 or not can_look(document):
+        return
+    runs = (document[:, 1:] != document[:, :-1]).sum(-1)
+    ordered = document.sort(-1).values
+    labels = (ordered[:, 1:] != ordered[:, :-1]).sum(-1)
+    if not torch.equal(runs, labels):
+        raise ValueError(
+            "a document comes back after another one has begun: give each its own label, in one run of slots"
+        )
+
+
+def can_look(t: Tensor) -> bool:
+    """Whether values may be looked at for free: in eager mode on the CPU, and not inside of a vmap."""
+    if torch.compiler.is_compiling() or t.device.type != "cpu" or t.numel() == 0:
+        return False
+    return not torch._C._functorch.is_batchedtensor(t)
 
 
 def following(own: Side, start: int | Tensor) -> int | Tensor:
@@ -141,7 +161,11 @@ def positions(at: Tensor | int, length: int, name: str, batch: int | None = None
     return at
 
 
-def _table(name: str, table: Tensor, batch: int, length: int) -> Tensor:
+def _table(name: str, table: Tensor, batch: int, length: int, device: torch.device) -> Tensor:
+    if not isinstance(table, Tensor):
+        raise TypeError(f"{name} is a {type(table).__name__}; a table of facts is a tensor: try torch.tensor(...)")
+    if table.device != device:
+        raise ValueError(f"{name} is on {table.device}, the ids are on {device}: move it there")
     if table.shape[-1:] != (length,):
         raise ValueError(
             f"{name} has shape {tuple(table.shape)}, this call has {length} slots: give ({batch}, {length})"

@@ -4,25 +4,24 @@
     select(model, Attention).replace(lambda old: ...)
     select(model, "layers.3.attention").wrap(lambda old: ...)
 
-Paths are those of a trace: wrappers are transparent, so `layers.3.attention` is the attention itself.
+Paths and patterns are those of a trace. Wrappers are transparent: `layers.3.attention` is the attention itself.
+A wrapper of your own is transparent too if it is a `heedful.Around` and keeps the old part as its `branch`.
 """
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Iterator
 
 from torch import nn
 
-from heedful.model import Shell
-from heedful.trace import Around, paths
+from heedful.trace import Around, matches, paths
 
 
 class Selection:
     """Parts of a model, each once, by the path of its first place."""
 
-    def __init__(self, model: nn.Module, parts: dict[str, nn.Module], asked: str) -> None:
-        self.model, self.parts, self.asked = model, parts, asked
+    def __init__(self, model: nn.Module, parts: dict[str, nn.Module]) -> None:
+        self.model, self.parts = model, parts
 
     def __iter__(self) -> Iterator[tuple[str, nn.Module]]:
         return iter(self.parts.items())
@@ -39,9 +38,7 @@ class Selection:
             for name, child in list(parent._modules.items()):
                 if child in fresh:
                     parent._modules[name] = fresh[child]
-        if isinstance(self.model, Shell):
-            self.model.changes += (f"{self.asked} replaced",)
-        return Selection(self.model, {path: fresh[part] for path, part in self.parts.items()}, self.asked)
+        return Selection(self.model, {path: fresh[part] for path, part in self.parts.items()})
 
     def wrap(self, around: Callable[[nn.Module], nn.Module]) -> Selection:
         """As `replace`, where the new part holds the old one."""
@@ -55,16 +52,16 @@ class Selection:
 
 
 def select(model: nn.Module, what: str | type[nn.Module]) -> Selection:
-    """Parts of `model` by path, glob of paths, or class. Nothing found is an error."""
+    """Parts of `model` by path, pattern of paths, or class. Nothing found is an error."""
     found: dict[str, nn.Module] = {}
     for path, part in paths(model):
-        wanted = fnmatch.fnmatchcase(path, what) if isinstance(what, str) else isinstance(part, what)
+        wanted = matches(path, what) if isinstance(what, str) else isinstance(part, what)
         if isinstance(what, str) and isinstance(part, Around):
             continue  # its branch has the same path, and is what was meant
         if wanted and part is not model and not any(part is other for other in found.values()):
             found[path] = part
-    asked = what if isinstance(what, str) else what.__name__
     if not found:
+        asked = what if isinstance(what, str) else what.__name__
         known = ", ".join(sorted({path for path, _ in paths(model) if path})[:12])
         raise ValueError(f'nothing in this model is "{asked}"; its paths begin: {known}, ...')
-    return Selection(model, found, asked)
+    return Selection(model, found)

@@ -14,7 +14,6 @@ So looking, ablating and patching are one mechanism.
 
 import contextlib
 import contextvars
-import fnmatch
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -64,9 +63,13 @@ def paths(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
             yield from paths(child, _child_path(module, path, name))
 
 
-def _matches(path: str, pattern: str) -> bool:
-    """A whole path, its last names, or a glob: `layers.3.attention.weights`, `weights`, `layers.*.sum`."""
-    return path == pattern or path.endswith("." + pattern) or fnmatch.fnmatchcase(path, pattern)
+def matches(path: str, pattern: str) -> bool:
+    """A whole path or its last names, where * is any one name and ** any number of them.
+
+    `layers.3.attention.weights`, `weights`, `layers.*.attention`, `decoder.**`
+    """
+    names = re.escape(pattern).replace(r"\*\*", ".*").replace(r"\*", "[^.]*")
+    return re.fullmatch(rf"(?:.*\.)?{names}", path) is not None
 
 
 class Trace:
@@ -86,6 +89,7 @@ class Trace:
         self._model = model
         self._places: dict[tuple[nn.Module, str], dict[nn.Module, list[str]]] = {}
         self._calls: list[_Call] = []
+        self._answered: set[str] = set()
 
     def __getitem__(self, path: str) -> Tensor:
         return self.all(path)[-1]
@@ -109,13 +113,15 @@ class Trace:
     def wants(self, name: str) -> bool:
         """Whether a value is worth making, when it is made for the listener alone."""
         path = self.path(name)
-        return self._keeps(path) or self._answer_to(path) is not None
+        return bool(self._calls) and (self._keeps(path) or self._answer_to(path) is not None)
 
     def answers(self, name: str) -> bool:
-        return self._answer_to(self.path(name)) is not None
+        return bool(self._calls) and self._answer_to(self.path(name)) is not None
 
     def hear(self, name: str, x: Tensor, *, heads: bool = False) -> Tensor:
         """Keep `x`; where `heads` says that axis 1 counts heads, keep those that were asked for."""
+        if not self._calls:
+            return x  # of a model that nobody listens to
         path = self.path(name)
         if self._keeps(path):
             kept = x[:, self.heads] if heads and self.heads is not None else x
@@ -123,7 +129,10 @@ class Trace:
         answer = self._answer_to(path)
         if answer is None:
             return x
+        version = None if x.is_inference() else x._version
         answered = answer(x)
+        if version is not None and x._version != version:
+            raise ValueError(f'the answer at "{path}" changed what it heard in place: return another tensor')
         if answered.shape != x.shape:
             raise ValueError(f'the answer at "{path}" has shape {tuple(answered.shape)}, heard was {tuple(x.shape)}')
         return answered
@@ -133,10 +142,21 @@ class Trace:
             layer = re.search(r"(?:^|\.)layers\.(\d+)(?:\.|_|$)", path)
             if layer is not None and int(layer[1]) not in self._layers:
                 return False
-        return self._only is None or any(_matches(path, pattern) for pattern in self._only)
+        return self._only is None or any(matches(path, pattern) for pattern in self._only)
 
     def _answer_to(self, path: str) -> Callable[[Tensor], Tensor] | None:
-        return next((make for pattern, make in self._answer.items() if _matches(path, pattern)), None)
+        for pattern, make in self._answer.items():
+            if matches(path, pattern):
+                self._answered.add(pattern)
+                return make
+        return None
+
+    def check_answers(self) -> None:
+        """An answer to what was never said is a mistake in its name."""
+        idle = [pattern for pattern in self._answer if pattern not in self._answered]
+        if idle and self._places:
+            heard = ", ".join(list(self.values)[:12]) or "nothing was kept"
+            raise ValueError(f'nothing was called "{idle[0]}", so its answer was never used; heard: {heard}')
 
     def enter(self, module: nn.Module) -> None:
         if not self._calls:
@@ -185,11 +205,14 @@ def listen(
     only    names, paths or globs to keep; everything if not given
     layers  keep only these layers' values (values outside of layers are kept)
     heads   of attention scores and weights, keep only these heads
-    answer  path -> function of the heard tensor; another tensor that it returns takes its place
+    answer  path -> function of the heard tensor; another tensor that it returns takes its place.
+            Patterns as in `only`; the first that fits answers
 
     Compiled modules run eagerly meanwhile, so that they are heard too.
     """
-    trace = Trace(model, only, layers, heads, answer or {})
+    if _listener.get() is not None:
+        raise ValueError("somebody listens already: listen to a module that holds both, or to one after the other")
+    trace = Trace(model, [only] if isinstance(only, str) else only, layers, heads, answer or {})
 
     def enter(module: nn.Module, args: object) -> None:
         if _listener.get() is trace:
@@ -210,6 +233,7 @@ def listen(
     try:
         with stance:
             yield trace
+        trace.check_answers()
     finally:
         _listener.reset(token)
         for hook in hooks:

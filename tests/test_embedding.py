@@ -6,7 +6,7 @@ from torch import nn
 
 from heedful.context import Context
 from heedful.embedding import Embedding
-from heedful.position import Learned, Sinusoidal, concatenated
+from heedful.position import Learned, Sinusoidal, concatenate
 from heedful.side import side
 from heedful.trace import listen
 
@@ -43,7 +43,7 @@ def test_learned_positions_are_added():
 
 def test_positions_may_stand_beside():
     tokens, position = table(), Sinusoidal(3)
-    y = embed(Embedding(tokens, position, scale=2.0, join=concatenated))
+    y = embed(Embedding(tokens, position, scale=2.0, join=concatenate))
     assert y.shape == (2, 4, 9)
     assert torch.equal(y[..., :6], tokens.weight[IDS] * 2)
     assert torch.equal(y[..., 6:], position(torch.arange(4)).float().expand(2, 4, 3))

@@ -17,7 +17,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Each may import those before it, and its own.
 LEVELS = [
-    ("trace", "side", "mask", "position"),
+    ("trace", "side"),
+    ("mask", "position"),
     ("context",),
     ("attention",),
     ("block", "embedding", "head"),

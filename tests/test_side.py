@@ -40,10 +40,10 @@ def random_valid(rng, length):
 
 
 def random_document(rng, length):
-    """Runs of labels; a label may come again later, as another document."""
-    labels = []
+    """Runs of labels, in any order; no label comes back."""
+    labels, names = [], rng.sample(range(length + 1), length + 1)
     while len(labels) < length:
-        labels += [rng.randint(0, 2)] * rng.randint(1, 4)
+        labels += [names.pop()] * rng.randint(1, 4)
     return labels[:length]
 
 
@@ -77,7 +77,7 @@ def test_derived_positions_by_hand():
 
 
 def test_documents_count_from_their_own_beginning():
-    document = torch.tensor([[4, 4, 4, 7, 7, 4], [1, 2, 3, 3, 3, 3]])
+    document = torch.tensor([[4, 4, 4, 7, 7, 5], [1, 2, 3, 3, 3, 3]])
     found = side(ids(2, 6), document=document)
     assert found.at.tolist() == [[0, 1, 2, 0, 1, 0], [0, 0, 0, 1, 2, 3]]
 
@@ -220,13 +220,16 @@ def test_further_tables_fit_the_call():
         side(ids(3, 3), tables={"open": table})
 
 
-def test_more_facts_leave_the_side_as_it_was():
-    one = side(ids(2, 3), valid=torch.tensor([False, True, True]))
-    two = one.with_facts({"bucket": ids(2, 3)})
-    assert set(one.facts) == {"valid"}
-    assert set(two.facts) == {"valid", "bucket"}
-    assert (two.length, two.batch, two.start) == (one.length, one.batch, one.start)
-    assert torch.equal(two.at, one.at)
+def test_a_document_that_comes_back_is_refused():
+    """Its words would look back past a text that is not theirs."""
+    with pytest.raises(ValueError, match="each its own label"):
+        side(ids(1, 5), document=torch.tensor([[0, 0, 1, 1, 0]]))
+
+
+def test_names_with_a_meaning_of_their_own_are_no_tables():
+    for name in ("valid", "document", "filled"):
+        with pytest.raises(ValueError, match=f'"{name}" has a meaning of its own'):
+            side(ids(1, 3), tables={name: ids(1, 3)})
 
 
 def test_print():

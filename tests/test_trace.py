@@ -63,7 +63,7 @@ def test_layers_heads_and_names_are_selected() -> None:
     assert list(trace) == ["layers.1.attention.weights"]
     assert trace["layers.1.attention.weights"].shape == (1, 1, 6, 6)
     assert torch.equal(trace["layers.1.attention.weights"][:, 0], every["layers.1.attention.weights"][:, 1])
-    with listen(model, only=["layers.*.sum", "logits"]) as trace:
+    with listen(model, only=["layers.*.*.sum", "logits"]) as trace:
         model(IDS)
     assert len(list(trace)) == 7
 

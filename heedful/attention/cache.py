@@ -8,16 +8,21 @@ Growing   concatenates; any length; for exploring, and where memory is not the l
 Fixed     writes into room for `capacity` slots; shapes and addresses never change, so one compiled
           or captured step serves every token
 
-Once per forward, `extend` takes the call's positions and facts, and returns the key side.
-Once per layer, `put` takes that layer's keys and values. A memory's are kept beside them.
+A forward is three steps: `extend` takes the call's positions and facts and returns the key side,
+`put` takes one layer's keys and values, and `commit` keeps them all. A call that fails before its
+end commits nothing, and the next one goes on from where the last good one ended.
 """
 
 from __future__ import annotations
+
+import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from heedful.side import Side, following
+from heedful.trace import current
 
 KeysValues = tuple[Tensor, Tensor]
 
@@ -31,12 +36,18 @@ class Room:
 
 
 class Cache:
-    """Base of the caches; `next` is the position of the next token, one number or one for each row."""
+    """Base of the caches.
+
+    next          the position of the next token, one number or one for each row
+    pending       the key side of a forward that has begun and is not through
+    memory_side   the side of the memory whose keys and values are held here too
+    """
 
     def __init__(self) -> None:
         self.rooms: dict[int, Room] = {}
-        self.memory_side: Side | None = None
         self.next: int | Tensor = 0
+        self.pending: Side | None = None
+        self.memory_side: Side | None = None
 
     def room(self, n: int) -> Room:
         if n not in self.rooms:
@@ -44,11 +55,15 @@ class Cache:
         return self.rooms[n]
 
     def extend(self, own: Side) -> Side:
-        """Take in one call's positions and facts; return the side its keys are on."""
+        """Take in one call's positions and facts; return the side that its keys are on."""
         raise NotImplementedError
 
     def put(self, room: Room | None, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
         """Take in one layer's keys and values; return all that it can look at."""
+        raise NotImplementedError
+
+    def commit(self, memory_side: Side | None) -> None:
+        """Keep what this forward has put."""
         raise NotImplementedError
 
     def select(self, rows: Tensor) -> None:
@@ -65,6 +80,16 @@ class Cache:
         for room in self.rooms.values():
             room.memory = {layer: (k[rows], v[rows]) for layer, (k, v) in room.memory.items()}
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Cache:
+        """A branch of what was read: tensors are copied, and the layers that they belong to are not."""
+        for room in self.rooms.values():
+            for layer in (*room.own, *room.memory):
+                memo[id(layer)] = layer
+        branch = type(self).__new__(type(self))
+        memo[id(self)] = branch
+        branch.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return branch
+
 
 def _rows(side: Side, rows: Tensor) -> Side:
     def pick(t: Tensor) -> Tensor:
@@ -75,8 +100,44 @@ def _rows(side: Side, rows: Tensor) -> Side:
     return Side(side.length, at, facts, start=side.start, batch=len(rows), device=side.device)
 
 
+def _indices(rows: Tensor) -> Tensor:
+    return rows.nonzero()[:, 0] if rows.dtype == torch.bool else rows
+
+
 def _fact_missing(name: str) -> ValueError:
     return ValueError(f'"{name}" was given in some calls with this cache and not in others: give it in every call')
+
+
+def _same_batch(own: Side, held: int) -> None:
+    if own.batch != held:
+        raise ValueError(
+            f"this call has {own.batch} rows, the cache holds {held}: "
+            "use one cache for one batch, or cache.select(rows)"
+        )
+
+
+def _another_model() -> ValueError:
+    return ValueError(
+        "this cache holds what another model has read (or another copy of it): use one cache for one model"
+    )
+
+
+def _fact(side: Side, name: str) -> Tensor:
+    """A fact of every row; `valid` may be left out, and is then True."""
+    if name in side.facts:
+        table = side.facts[name]
+        return table.expand(side.batch, *table.shape[1:])
+    if name != "valid":
+        raise _fact_missing(name)
+    return torch.ones(side.batch, side.length, dtype=torch.bool, device=side.device)
+
+
+def _same_kind(name: str, table: Tensor, held: Tensor) -> None:
+    if table.dtype != held.dtype or table.dim() != held.dim():
+        raise ValueError(
+            f'"{name}" is {table.dtype} with {table.dim()} axes, and was {held.dtype} with {held.dim()} '
+            "in an earlier call with this cache: give it alike in every call"
+        )
 
 
 class Growing(Cache):
@@ -92,32 +153,39 @@ class Growing(Cache):
 
     def extend(self, own: Side) -> Side:
         assert own.at is not None
-        after = following(own, self.next)
-        if self.side is None:
-            facts, at, counts_up = dict(own.facts), own.at, own.start == 0
-        else:
+        at, facts, counts_up = own.at, dict(own.facts), own.start == 0
+        if self.side is not None:
             old = self.side
             _same_batch(own, old.batch)
             assert old.at is not None
-            facts = {}
             for name in {**old.facts, **own.facts}:
-                facts[name] = torch.cat([_fact(old, name), _fact(own, name)], -1)
+                before, now = _fact(old, name), _fact(own, name)
+                _same_kind(name, now, before)
+                facts[name] = torch.cat([before, now], -1)
             rows = max(old.at.shape[0], own.at.shape[0])
             at = torch.cat([old.at.expand(rows, -1), own.at.expand(rows, -1)], -1)
             counts_up = old.start == 0 and own.start == old.length
-        self.next = after
-        self.side = Side(at.shape[-1], at, facts, start=0 if counts_up else None, batch=own.batch, device=own.device)
-        return self.side
+        self._after = following(own, self.next)
+        start = 0 if counts_up else None
+        self.pending = Side(at.shape[-1], at, facts, start=start, batch=own.batch, device=own.device)
+        return self.pending
 
     def put(self, room: Room | None, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
         room = self.room(0) if room is None else room
-        if layer in room.own:
-            old_k, old_v = room.own[layer]
+        if self.length > 0:
+            if layer not in room.own:
+                raise _another_model()
+            # Only what was committed: a call that failed may have put more.
+            old_k, old_v = (t[:, :, : self.length] for t in room.own[layer])
             k, v = torch.cat([old_k, k], 2), torch.cat([old_v, v], 2)
         room.own[layer] = k, v
         return k, v
 
+    def commit(self, memory_side: Side | None) -> None:
+        self.side, self.next, self.pending, self.memory_side = self.pending, self._after, None, memory_side
+
     def select(self, rows: Tensor) -> None:
+        rows = _indices(rows)
         self._select_memory(rows)
         if isinstance(self.next, Tensor):
             self.next = self.next[rows]
@@ -136,26 +204,6 @@ class Growing(Cache):
         facts = {name: table[..., :length] for name, table in old.facts.items()}
         self.side = Side(length, old.at[:, :length], facts, start=old.start, batch=old.batch, device=old.device)
         self.next = following(self.side, 0)
-        for room in self.rooms.values():
-            room.own = {layer: (k[:, :, :length], v[:, :, :length]) for layer, (k, v) in room.own.items()}
-
-
-def _same_batch(own: Side, held: int) -> None:
-    if own.batch != held:
-        raise ValueError(
-            f"this call has {own.batch} rows, the cache holds {held}: "
-            "use one cache for one batch, or cache.select(rows)"
-        )
-
-
-def _fact(side: Side, name: str) -> Tensor:
-    """A fact of every row; `valid` may be left out, and is then True."""
-    if name in side.facts:
-        table = side.facts[name]
-        return table.expand(side.batch, *table.shape[1:])
-    if name != "valid":
-        raise _fact_missing(name)
-    return torch.ones(side.batch, side.length, dtype=torch.bool, device=side.device)
 
 
 class Fixed(Cache):
@@ -173,35 +221,44 @@ class Fixed(Cache):
         self.capacity, self.reserved = capacity, 0
         self.at: Tensor | None = None
         self.facts: dict[str, Tensor] = {}
+        # Whether a forward has been through: from then on every layer has its storage.
+        self.begun = False
 
     def reserve(self, n: int) -> None:
         """Count `n` slots as taken, or raise before anything is written."""
+        self._check_fits(n)
+        self.reserved += n
+
+    def _check_fits(self, n: int) -> None:
         if self.reserved + n > self.capacity:
             raise ValueError(
                 f"the cache has room for {self.capacity} slots, {self.reserved} are taken, {n} more do not fit: "
                 f"use Fixed({self.reserved + n}) or more"
             )
-        self.reserved += n
 
     def extend(self, own: Side) -> Side:
         assert own.at is not None
-        if not (torch.compiler.is_compiling() or (own.at.is_cuda and torch.cuda.is_current_stream_capturing())):
-            self.reserve(own.length)
-        if self.at is None:
+        self._counting = not (torch.compiler.is_compiling() or _is_capturing(own.at))
+        if self._counting:
+            self._check_fits(own.length)
+        if self.at is None or not self.begun:
             self._make(own)
         assert self.at is not None
         _same_batch(own, self.at.shape[0])
-        for name in own.facts:
+        for name, table in own.facts.items():
             if name not in self.facts:
                 raise _fact_missing(name)
+            _same_kind(name, table, self.facts[name])
+        # Beyond what is filled, so nobody sees it before `commit`.
         self.slots = self.length + torch.arange(own.length, device=own.device)
         self.at.index_copy_(1, self.slots, own.at.expand(own.batch, -1))
-        for name, table in self.facts.items():
-            table.index_copy_(-1, self.slots, _fact(own, name).to(table.dtype))
-        self._go_on_from(following(own, self.next))
-        self.length += own.length
-        filled = torch.arange(self.capacity, device=own.device)[None] < self.length
-        return Side(self.capacity, self.at, {**self.facts, "filled": filled}, batch=own.batch, device=own.device)
+        for name, held in self.facts.items():
+            held.index_copy_(-1, self.slots, _fact(own, name))
+        self._after, self._more = following(own, self.next), own.length
+        filled = torch.arange(self.capacity, device=own.device)[None] < self.length + own.length
+        facts = {**self.facts, "filled": filled}
+        self.pending = Side(self.capacity, self.at, facts, batch=own.batch, device=own.device)
+        return self.pending
 
     def _make(self, own: Side) -> None:
         batch, device = own.batch, own.device
@@ -212,6 +269,7 @@ class Fixed(Cache):
         self.facts = {"valid": torch.zeros(batch, self.capacity, dtype=torch.bool, device=device)}
         for name, table in own.facts.items():
             self.facts[name] = table.new_zeros(batch, *table.shape[1:-1], self.capacity)
+        self.rooms.clear()
 
     def put(self, room: Room | None, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
         room = self.room(0) if room is None else room
@@ -220,13 +278,31 @@ class Fixed(Cache):
                 "a fixed cache overwrites itself, so nothing can be trained through it: use torch.no_grad()"
             )
         if layer not in room.own:
-            room.own[layer] = tuple(t.new_zeros(*t.shape[:2], self.capacity, t.shape[-1]) for t in (k, v))  # type: ignore[assignment]
+            if self.begun:
+                raise _another_model()
+            room.own[layer] = self._storage(k), self._storage(v)
         keys, values = room.own[layer]
+        if keys.dtype != k.dtype:
+            raise ValueError(
+                f"keys are {k.dtype}, the cache holds {keys.dtype}: one cache, one dtype (autocast included)"
+            )
         keys.index_copy_(2, self.slots, k)
         values.index_copy_(2, self.slots, v)
-        return keys, values
+        # A listener keeps what it hears, and these are written on.
+        return (keys, values) if current() is None else (keys.clone(), values.clone())
+
+    def _storage(self, t: Tensor) -> Tensor:
+        return t.new_zeros(*t.shape[:2], self.capacity, t.shape[-1])
+
+    def commit(self, memory_side: Side | None) -> None:
+        self._go_on_from(self._after)
+        self.length += self._more
+        if self._counting:
+            self.reserved += self._more
+        self.begun, self.pending, self.memory_side = True, None, memory_side
 
     def select(self, rows: Tensor) -> None:
+        rows = _indices(rows)
         self._select_memory(rows)
         if self.at is None:
             return
@@ -250,6 +326,10 @@ class Fixed(Cache):
         """Write where the next tokens stand, at the address that a captured step reads."""
         assert isinstance(self.next, Tensor)
         self.next.copy_(torch.as_tensor(after, device=self.next.device))
+
+
+def _is_capturing(t: Tensor) -> bool:
+    return t.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _placed(t: Tensor, rows: Tensor) -> Tensor:

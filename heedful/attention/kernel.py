@@ -17,18 +17,19 @@ from heedful.position.bias import Added
 from heedful.trace import current
 
 
-def weights(q: Tensor, k: Tensor, plan: Plan, scale: float) -> Tensor:
-    scores = plan.adjust(q @ per_head(k, q).mT * scale)
-    if plan.keep is not None:
-        scores = scores.masked_fill(~plan.keep, -inf)
-    share = scores.softmax(-1, dtype=torch.promote_types(q.dtype, torch.float32))
-    if plan.keep is not None:  # a query that may look at nobody gets zeros
-        share = share.masked_fill(~plan.keep.any(-1, keepdim=True), 0)
-    return share.to(q.dtype)
+def scores(q: Tensor, k: Tensor, plan: Plan, scale: float) -> Tensor:
+    return plan.adjust((q * scale) @ per_head(k, q).mT)
+
+
+def weights(scores: Tensor, plan: Plan) -> Tensor:
+    masked = scores if plan.keep is None else scores.masked_fill(~plan.keep, -inf)
+    share = masked.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
+    # A query that may look at nobody gets zeros.
+    return share if plan.keep is None else share.masked_fill(~plan.keep.any(-1, keepdim=True), 0)
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, dropout: float = 0.0) -> Tensor:
-    return F.dropout(weights(q, k, plan, scale), dropout, training=dropout > 0) @ per_head(v, q)
+    return F.dropout(weights(scores(q, k, plan, scale), plan), dropout, training=dropout > 0) @ per_head(v, q)
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, dropout: float = 0.0) -> Tensor:
@@ -82,18 +83,22 @@ def look(q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float, dropout: flo
     """Run a kernel; beside it, make the scores and weights that a listener asks for."""
     if q.shape[-1] != k.shape[-1]:
         raise ValueError(f"q is {q.shape[-1]} wide a head, k {k.shape[-1]}: they need one width, to be multiplied")
+    if plan.heads != 1 and plan.heads != q.shape[1]:
+        raise ValueError(f"{plan.mask!r} and its biases speak of {plan.heads} heads, q has {q.shape[1]}")
     y = KERNELS[kernel](q, k, v, plan, scale, dropout)
     trace = current()
     if trace is None:
         return y
-    if trace.wants("scores"):
-        trace.hear("scores", plan.adjust(q @ per_head(k, q).mT * scale), heads=True)
-    if trace.wants("weights"):
-        with torch.set_grad_enabled(torch.is_grad_enabled() and trace.answers("weights")):
-            made = weights(q, k, plan, scale)
-        answered = trace.hear("weights", made, heads=True)
-        if answered is not made:
-            y = F.dropout(answered, dropout, training=dropout > 0) @ per_head(v, q)
+    if not (trace.wants("scores") or trace.wants("weights")):
+        return y
+    with torch.set_grad_enabled(torch.is_grad_enabled() and (trace.answers("scores") or trace.answers("weights"))):
+        made = scores(q, k, plan, scale)
+        heard = trace.hear("scores", made, heads=True)
+        share = weights(heard, plan)
+    used = trace.hear("weights", share, heads=True)
+    # What the kernel computed stands, unless somebody answered with something else.
+    if heard is not made or used is not share:
+        y = F.dropout(used, dropout, training=dropout > 0) @ per_head(v, q)
     return y
 
 
@@ -122,6 +127,13 @@ def attend(
     A query that may look at nobody gets zeros.
     """
     _check(q, k, v)
+    if not isinstance(mask, Mask):
+        kind = type(mask).__name__
+        raise TypeError(
+            f"mask is a {kind}; it must be an expression: everything, causal, key(table), causal & key(table)"
+        )
+    if isinstance(bias, nn.Module):
+        raise TypeError(f"bias is one {type(bias).__name__}; give a tuple: bias=(it,)")
     queries, keys = q.shape[-2], k.shape[-2]
     reader = _reader(mask, bias)
     if (q_at is None or k_at is None) and queries != keys and reader is not None:

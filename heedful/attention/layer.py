@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from heedful.attention.kernel import choose, look
-from heedful.context import Context
+from heedful.context import Context, Pattern
 from heedful.mask import Mask, everything
 from heedful.position.rotary import Rotary
 from heedful.side import Side
 from heedful.trace import note
-
-Pattern = tuple[Mask, tuple[nn.Module, ...], str, str]
 
 
 class Attention(nn.Module):
@@ -58,15 +56,19 @@ class Attention(nn.Module):
         out: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        if heads < 1:
+            raise ValueError(f"heads={heads}: there is at least one")
         kv_heads = heads if kv_heads is None else kv_heads
-        if head_width is None and query is None and width % max(heads, 1):
+        if head_width is None and query is None and width % heads:
             near = min((n for n in range(1, width + 1) if width % n == 0), key=lambda n: abs(n - heads))
             raise ValueError(f"heads={heads} does not divide width={width}; try {near}")
-        if heads < 1 or kv_heads < 1 or heads % kv_heads:
+        if kv_heads < 1 or heads % kv_heads:
             raise ValueError(
                 f"kv_heads={kv_heads} does not divide heads={heads}; each is shared by a whole number of heads"
             )
-        each = head_width or width // heads
+        each = width // heads if head_width is None else head_width
+        if each < 1 and query is None:
+            raise ValueError(f"head_width={head_width}: a head of width {each} holds nothing")
         self.query = query or nn.Linear(width, heads * each, bias=biases)
         self.key = key or nn.Linear(width, kv_heads * each, bias=biases)
         self.value = value or nn.Linear(width, kv_heads * each, bias=biases)
@@ -80,7 +82,7 @@ class Attention(nn.Module):
     def patterns(self) -> tuple[Pattern, ...]:
         """What this layer looks at, for the shell to plan before the first block runs."""
         bias = tuple(self.bias)
-        return ((self.mask, bias, self.reads, choose(self.mask, bias, self.kernel).kernel),)
+        return (Pattern(self.mask, bias, self.reads, choose(self.mask, bias, self.kernel).kernel),)
 
     def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
         _check_width(x, self.width)
@@ -91,7 +93,7 @@ class Attention(nn.Module):
         (pattern,) = self.patterns
         scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
         dropout = self.dropout if self.training else 0.0
-        y = note("heads", look(q, k, v, context.plan(*pattern), scale, dropout, kernel=pattern[-1]))
+        y = note("heads", look(q, k, v, context.plan(*pattern), scale, dropout, pattern.kernel))
         return note("out", self.out(y.transpose(1, 2).flatten(2)))
 
     def project(self, x: Tensor, of: Side) -> tuple[Tensor, Tensor]:
@@ -108,7 +110,11 @@ class Attention(nn.Module):
             raise ValueError(f"heads={heads} does not divide a projection's width of {x.shape[-1]}")
         return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
+    def extra_repr(self) -> str:
+        heads = f"{self.heads} heads" if self.heads == self.kv_heads else f"{self.heads} heads on {self.kv_heads}"
+        return f"{heads}, mask={self.mask!r}, reads={self.reads!r}"
+
 
 def _check_width(x: Tensor, width: int) -> None:
-    if x.shape[-1] != width:
-        raise ValueError(f"x has shape {tuple(x.shape)}, this layer's width is {width}: the last axis must be it")
+    if x.dim() != 3 or x.shape[-1] != width:
+        raise ValueError(f"x has shape {tuple(x.shape)}, this layer's width is {width}: give (batch, length, {width})")

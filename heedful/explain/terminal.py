@@ -24,7 +24,9 @@ def explain(example: Example) -> list[Step]:
 
 def show(example: Example, console: Console) -> None:
     console.print(Text(example.title, style="bold"))
-    console.print(f"The notes' worked example ({example.place}), computed by heedful's own layer in float64.")
+    console.print(
+        f"The notes' worked example ({example.place}), computed by heedful's own layer in float64.", soft_wrap=True
+    )
     console.print("Left the exact numbers, right what the notes print.")
     console.print(Text.assemble("Where the two differ at the printed precision stands ", (MARK, "bold red"), "."))
     console.print()
@@ -32,7 +34,7 @@ def show(example: Example, console: Console) -> None:
     made = explain(example)
     for number, step in enumerate(made, 1):
         _print_step(number, step, console)
-    console.print(_summary(made))
+    console.print(_summary(made), soft_wrap=True)
 
 
 def _print_inputs(example: Example, console: Console) -> None:
@@ -48,7 +50,9 @@ def _print_inputs(example: Example, console: Console) -> None:
 
 def _print_step(number: int, step: Step, console: Console) -> None:
     rows, columns = step.value.shape
-    console.print(Text.assemble((f"{number}. {step.formula}", "bold"), f"    {step.says}    ({rows} × {columns})"))
+    console.print(
+        Text.assemble((f"{number}. {step.formula}", "bold"), f"    {step.says}    ({rows} × {columns})"), soft_wrap=True
+    )
     table = Table.grid(padding=(0, 2))
     table.add_column()
     for _ in range(2 * columns + 1):

@@ -15,6 +15,7 @@ from heedful.embedding import Embedding
 from heedful.head import vocabulary
 from heedful.mask import causal
 from heedful.model import Decoder
+from heedful.models.initial import normal
 from heedful.models.recipe import recipe
 from heedful.position.added import Learned
 
@@ -60,20 +61,16 @@ def gpt(
         norm=LayerNorm(width, epsilon),
         head=vocabulary(words, tied=tied),
     )
-    return initialise(model, depth)
+    initialise(model, depth)
+    return model
 
 
 @torch.no_grad()
-def initialise(model: Decoder, depth: int) -> Decoder:
+def initialise(model: Decoder, depth: int) -> None:
     """N(0, 0.02²), biases zero; what writes into the residual is smaller by √(2 · depth), for it is added so often."""
-    for part in model.modules():
-        if isinstance(part, (nn.Linear, nn.Embedding)):
-            nn.init.normal_(part.weight, std=0.02)
-        if isinstance(part, nn.Linear) and part.bias is not None:
-            nn.init.zeros_(part.bias)
+    normal(model, 0.02)
     for part in model.modules():
         if isinstance(part, (Attention, FeedForward)):
             last = part.out if isinstance(part, Attention) else part.down
             assert isinstance(last, nn.Linear)
             nn.init.normal_(last.weight, std=0.02 / math.sqrt(2 * depth))
-    return model

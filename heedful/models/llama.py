@@ -5,7 +5,6 @@ A decoder with rotary positions, RMS norms before each branch, a gated feed-forw
 
 from collections.abc import Mapping
 
-import torch
 from torch import nn
 
 from heedful.attention.layer import Attention
@@ -14,6 +13,7 @@ from heedful.embedding import Embedding
 from heedful.head import vocabulary
 from heedful.mask import causal
 from heedful.model import Decoder
+from heedful.models.initial import normal
 from heedful.models.recipe import recipe
 from heedful.position.frequency import geometric
 from heedful.position.rotary import Rotary, linear, llama3
@@ -52,7 +52,7 @@ def llama(
     dropout_at   chances by place, beside `dropout` at attention
     """
     drop = Dropouts.at(("attention",), dropout, dropout_at)
-    frequencies = geometric(head_width or width // heads, base)
+    frequencies = geometric(width // heads if head_width is None else head_width, base)
     if stretch is not None:
         how = dict(stretch)
         kind = how.pop("kind", None)
@@ -88,15 +88,5 @@ def llama(
         norm=RMSNorm(width, epsilon),
         head=vocabulary(words, tied=tied),
     )
-    return initialise(model, spread)
-
-
-@torch.no_grad()
-def initialise(model: Decoder, spread: float) -> Decoder:
-    """Matrices and tables N(0, spread²), biases zero."""
-    for part in model.modules():
-        if isinstance(part, (nn.Linear, nn.Embedding)):
-            nn.init.normal_(part.weight, std=spread)
-        if isinstance(part, nn.Linear) and part.bias is not None:
-            nn.init.zeros_(part.bias)
+    normal(model, spread)
     return model

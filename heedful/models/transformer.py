@@ -4,19 +4,19 @@ Encoder and decoder, norms after each residual, sinusoidal positions, one table 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from heedful.attention.layer import Attention
 from heedful.block import Block, Dropouts, FeedForward, LayerNorm, post
 from heedful.embedding import Embedding
 from heedful.head import vocabulary
-from heedful.mask import causal
+from heedful.mask import Mask, causal, everything
 from heedful.model import Decoder, Encoder, EncoderDecoder
+from heedful.models.initial import normal, xavier
 from heedful.models.recipe import recipe
-from heedful.position.added import Sinusoidal, halved, interleaved
+from heedful.position.added import Sinusoidal, halved
 
 
 @recipe
@@ -40,23 +40,21 @@ def transformer(
     tied            the head's matrix is the target's table
     dropout_at      chances by place, beside `dropout` at branch and embedding
     """
-    drop = Dropouts.at(("branch", "embedding"), dropout, dropout_at)
     model = _translator(
-        vocab,
-        width,
-        depth,
-        heads,
-        inner,
-        decoder_depth,
-        source_vocab,
-        tied,
-        drop,
-        "relu",
-        interleaved,
-        math.sqrt(width),
-        False,
+        words=nn.Embedding(vocab, width),
+        source_words=None if source_vocab is None else nn.Embedding(source_vocab, width),
+        depths=(depth, depth if decoder_depth is None else decoder_depth),
+        heads=heads,
+        inner=inner,
+        activation="relu",
+        position=Sinusoidal(width),
+        scale=math.sqrt(width),
+        tied=tied,
+        head_biases=False,
+        drop=Dropouts.at(("branch", "embedding"), dropout, dropout_at),
     )
-    return xavier(model)
+    xavier(model)
+    return model
 
 
 @recipe
@@ -82,79 +80,62 @@ def marian(
 
     scaled   token vectors times √width
     """
-    drop = Dropouts.at(("branch", "embedding"), dropout, dropout_at)
-    scale = math.sqrt(width) if scaled else 1.0
     model = _translator(
-        vocab, width, depth, heads, inner, decoder_depth, source_vocab, tied, drop, activation, halved, scale, True
+        words=nn.Embedding(vocab, width),
+        source_words=None if source_vocab is None else nn.Embedding(source_vocab, width),
+        depths=(depth, depth if decoder_depth is None else decoder_depth),
+        heads=heads,
+        inner=inner,
+        activation=activation,
+        position=Sinusoidal(width, layout=halved),
+        scale=math.sqrt(width) if scaled else 1.0,
+        tied=tied,
+        head_biases=True,
+        drop=Dropouts.at(("branch", "embedding"), dropout, dropout_at),
     )
-    return normal(model, spread)
+    normal(model, spread)
+    return model
 
 
 def _translator(
-    vocab: int,
-    width: int,
-    depth: int,
+    *,
+    words: nn.Embedding,
+    source_words: nn.Embedding | None,
+    depths: tuple[int, int],
     heads: int,
     inner: int,
-    decoder_depth: int | None,
-    source_vocab: int | None,
-    tied: bool,
-    drop: Dropouts,
     activation: str,
-    layout: Callable[[Tensor, Tensor], Tensor],
+    position: nn.Module,
     scale: float,
+    tied: bool,
     head_biases: bool,
+    drop: Dropouts,
 ) -> EncoderDecoder:
     """The diagram that both variants share."""
+    width = words.embedding_dim
 
     def embedding(tokens: nn.Embedding) -> Embedding:
-        return Embedding(tokens, Sinusoidal(width, layout=layout), scale=scale, dropout=drop.embedding)
+        return Embedding(tokens, position, scale=scale, dropout=drop.embedding)
 
     def around(branch: nn.Module) -> post:
         return post(branch, LayerNorm(width), dropout=drop.branch, after=drop.sum)
 
-    def attention(**looks: object) -> post:
-        return around(Attention(width, heads, dropout=drop.attention, **looks))  # type: ignore[arg-type]
+    def attention(mask: Mask = everything, reads: str = "own") -> post:
+        return around(Attention(width, heads, mask=mask, reads=reads, dropout=drop.attention))
 
     def feedforward() -> post:
         return around(FeedForward(width, inner, activation, dropout=drop.inner))
 
-    words = nn.Embedding(vocab, width)
-    source_words = words if source_vocab is None else nn.Embedding(source_vocab, width)
     encoder = Encoder(
-        embedding(source_words),
-        [Block(attention=attention(), feedforward=feedforward()) for _ in range(depth)],
+        embedding(words if source_words is None else source_words),
+        [Block(attention=attention(), feedforward=feedforward()) for _ in range(depths[0])],
     )
     decoder = Decoder(
         embedding(words),
         [
-            Block(attention=attention(mask=causal), cross=attention(reads="memory"), feedforward=feedforward())
-            for _ in range(depth if decoder_depth is None else decoder_depth)
+            Block(attention=attention(causal), cross=attention(reads="memory"), feedforward=feedforward())
+            for _ in range(depths[1])
         ],
         head=vocabulary(words, tied=tied, biases=head_biases),
     )
     return EncoderDecoder(encoder, decoder)
-
-
-@torch.no_grad()
-def xavier(model: EncoderDecoder) -> EncoderDecoder:
-    """Matrices uniform in ±√(6 / (in + out)); tables N(0, 1/width), so that a token times √width has size 1."""
-    for part in model.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.xavier_uniform_(part.weight)
-    for part in model.modules():
-        # After the matrices: a tied head is a table.
-        if isinstance(part, nn.Embedding):
-            nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)
-    return model
-
-
-@torch.no_grad()
-def normal(model: EncoderDecoder, spread: float) -> EncoderDecoder:
-    """Matrices and tables N(0, spread²), biases zero."""
-    for part in model.modules():
-        if isinstance(part, (nn.Linear, nn.Embedding)):
-            nn.init.normal_(part.weight, std=spread)
-        if isinstance(part, nn.Linear) and part.bias is not None:
-            nn.init.zeros_(part.bias)
-    return model

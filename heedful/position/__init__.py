@@ -1,6 +1,6 @@
 """Where am I? Three ways of saying it: added to x, turning q and k, or adjusting their scores."""
 
-from heedful.position.added import Learned, Sinusoidal, added, concatenated, halved, interleaved
+from heedful.position.added import Learned, Sinusoidal, add, concatenate, halved, interleaved
 from heedful.position.bias import Added, Mapped
 from heedful.position.frequency import geometric
 from heedful.position.rotary import Rotary, halves, linear, llama3, pairs
@@ -11,8 +11,8 @@ __all__ = [
     "Mapped",
     "Rotary",
     "Sinusoidal",
-    "added",
-    "concatenated",
+    "add",
+    "concatenate",
     "geometric",
     "halved",
     "halves",

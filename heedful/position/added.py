@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.position.frequency import Angles, geometric
+from heedful.side import can_look
 
 
 def interleaved(sin: Tensor, cos: Tensor) -> Tensor:
@@ -46,25 +47,25 @@ class Learned(nn.Module):
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
-        self.table = nn.Embedding(length, width)
+        self.table, self.length = nn.Embedding(length, width), length
+
+    @property
+    def advice(self) -> str:
+        return f"the table of learned positions is 0..{self.length - 1}: shorten the text, or use a longer table"
 
     def forward(self, at: Tensor) -> Tensor:
-        length = self.table.num_embeddings
-        advice = f"the table of learned positions is 0..{length - 1}: shorten the text, or use a longer table"
-        if at.shape[-1] > length:
-            raise ValueError(f"{at.shape[-1]} positions, but {advice}")
-        if not torch.compiler.is_compiling() and at.device.type == "cpu" and at.numel():
+        if can_look(at):
             least, most = int(at.min()), int(at.max())
-            if least < 0 or most >= length:
-                raise ValueError(f"position {most if most >= length else least}, but {advice}")
+            if least < 0 or most >= self.length:
+                raise ValueError(f"position {most if most >= self.length else least}, but {self.advice}")
         return self.table(at)
 
 
-def added(x: Tensor, code: Tensor) -> Tensor:
+def add(x: Tensor, code: Tensor) -> Tensor:
     """x + code: every column carries both."""
     return x + code.to(x.dtype)
 
 
-def concatenated(x: Tensor, code: Tensor) -> Tensor:
+def concatenate(x: Tensor, code: Tensor) -> Tensor:
     """[x, code]: position has columns of its own, so the width grows."""
     return torch.cat([x, code.to(x.dtype).expand(*x.shape[:-1], code.shape[-1])], -1)

@@ -45,14 +45,14 @@ def test_listings_stand_so_in_the_files(names: str) -> None:
 
 
 def test_the_reference_is_short() -> None:
-    _, text = LISTINGS["weights reference"]
+    _, text = LISTINGS["scores weights reference"]
     assert len([line for line in text.splitlines() if line.strip()]) <= 15
 
 
 def test_the_listing_computes_the_notes_single_head(monkeypatch: pytest.MonkeyPatch) -> None:
     """The functions as the README prints them, on the notes' worked example."""
     space = dict(vars(kernel))
-    exec(LISTINGS["weights reference"][1], space)
+    exec(LISTINGS["scores weights reference"][1], space)
     monkeypatch.setitem(kernel.KERNELS, "reference", space["reference"])
     example = EXAMPLES["self-attention"]
     x = example.inputs()[:, None]
