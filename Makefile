@@ -32,7 +32,7 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info
 
 # One environment for both: `test.done` is `demo.done` and the test extras.
-# On Linux a plain torch brings gigabytes of CUDA; the pinned version alone has a CPU build there.
+# torch first and pinned: a range would take the newest build, with whatever accelerator libraries it brings.
 $(VENV)/demo.done: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "heedful needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -2,6 +2,7 @@
 
     python -m bench.cpu                 all of the table
     python -m bench.cpu gpt-1000        one line of it
+    python -m bench.cpu --json          one object a line
 
 Each line first checks that both models compute the same loss from the same weights.
 Then both run in turn, nine times each; the figure is the ratio of the medians of process time.
@@ -110,10 +111,22 @@ def measure(name: str) -> dict[str, object]:
     }
 
 
-def main(names: list[str]) -> None:
+def main(arguments: list[str]) -> None:
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)
-    for name in names or list(WORK):
-        print(json.dumps(measure(name)), flush=True)
+    as_json = "--json" in arguments
+    if not as_json:
+        print(f"{'forward + backward, one core':30}{'heedful':>10}{'Hugging Face':>15}{'ratio':>9}{'at most':>9}")
+    for name in [a for a in arguments if a != "--json"] or list(WORK):
+        made = measure(name)
+        if as_json:
+            print(json.dumps(made), flush=True)
+        else:
+            ours, theirs = f"{made['heedful_s']} s", f"{made['transformers_s']} s"
+            print(f"{name:30}{ours:>10}{theirs:>15}{made['ratio']:>9}{made['at_most']:>9}", flush=True)
 
 
 if __name__ == "__main__":

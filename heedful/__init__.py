@@ -6,7 +6,19 @@ Public names, in the order in which data flows. Each is imported when it is firs
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the same names, for editors and type checkers
+    from heedful import attention, block, embedding, explain, head, mask, model, models, position, surgery
+    from heedful.attention.cache import Fixed, Growing
+    from heedful.attention.kernel import attend
+    from heedful.attention.layer import Attention
+    from heedful.embedding import Embedding
+    from heedful.folder import load, save
+    from heedful.model import Decoder, Encoder, EncoderDecoder
+    from heedful.models.recipe import recipe
+    from heedful.surgery import select
+    from heedful.trace import Around, listen, note
 
 __version__ = "0.1.0"
 

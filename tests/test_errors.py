@@ -146,6 +146,38 @@ MISTAKES: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
         lambda: Attention(8, 2, reads="other")(torch.randn(1, 5, 8)),
         ('"own" or "memory", not "other"',),
     ),
+    "a table for another number of heads": (
+        lambda: attend(Q, Q, Q, mask=key(torch.ones(2, 3, 5, dtype=torch.bool))),
+        ("speak of 3 heads", "q has 4"),
+    ),
+    "tables for different numbers of heads": (
+        lambda: (key(torch.ones(2, 3, 5).bool()) & key(torch.ones(2, 4, 5).bool())).dense(5, 5),
+        ("tables of 3 and of 4 heads",),
+    ),
+    "a table on another device": (
+        lambda: attend(Q, Q, Q, mask=key(torch.ones(5, dtype=torch.bool, device="meta"))),
+        ("reads a table on meta", "the call is on cpu"),
+    ),
+    "valid on another device": (
+        lambda: gpt()(IDS, valid=torch.ones(1, 6, dtype=torch.bool, device="meta")),
+        ("valid is on meta", "the ids are on cpu"),
+    ),
+    "a source and a target of different batches": (
+        lambda: translator()(IDS.expand(3, 6), IDS.expand(2, 6)),
+        ("2 rows look at a memory of 3",),
+    ),
+    "no heads": (
+        lambda: Attention(8, 0),
+        ("heads=0", "at least one"),
+    ),
+    "ids with an axis too many": (
+        lambda: gpt()(IDS[..., None]),
+        ("(1, 6, 1)", "give (batch, length)"),
+    ),
+    "a document that comes back": (
+        lambda: gpt()(IDS, document=torch.tensor([[0, 0, 1, 1, 0, 0]])),
+        ("each its own label",),
+    ),
     "a misspelt table": (
         lambda: attend(Q, Q, Q, mask=key("vaild"), tables={"valid": torch.ones(5, dtype=torch.bool)}),
         ('key("vaild")', 'there are: "valid"', 'did you mean "valid"?'),
@@ -237,6 +269,34 @@ def test_a_mask_is_no_truth_value() -> None:
         bool(causal)
     with pytest.raises(TypeError, match="causal"):
         causal and query("seen")
+
+
+def test_a_tensor_is_no_mask_and_a_bias_is_no_tuple() -> None:
+    """What one tries who comes from PyTorch's own attention."""
+    with pytest.raises(TypeError, match=r"mask is a Tensor; it must be an expression: .*key\(table\)"):
+        attend(Q, Q, Q, mask=torch.ones(5, 5).bool())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="mask is a NoneType"):
+        attend(Q, Q, Q, mask=None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"give a tuple: bias=\(it,\)"):
+        attend(Q, Q, Q, bias=torch.nn.Tanh())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="kind is a list; a table of facts is a tensor"):
+        gpt()(IDS, tables={"kind": [0, 1]})
+
+
+def test_a_recipe_names_its_arguments() -> None:
+    from heedful import recipe
+
+    with pytest.raises(TypeError, match=r"a recipe names each of its arguments"):
+
+        @recipe
+        def loose(**more: int) -> Any:
+            return gpt(**more)
+
+    with pytest.raises(ValueError, match='heedful has a recipe "llama" already'):
+
+        @recipe
+        def llama(vocab: int = 11) -> Any:
+            return gpt()
 
 
 def test_the_package_names_what_it_has() -> None:

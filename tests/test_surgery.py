@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from heedful import Attention, listen, models, save, select
+from heedful import Attention, listen, load, models, save, select
 from heedful.block import FeedForward
+from heedful.mask import causal, window
 from heedful.trace import Around
 
 IDS = torch.arange(6)[None]
@@ -99,3 +100,48 @@ def test_a_changed_model_says_why_it_cannot_be_saved(tmp_path: object) -> None:
     select(model, "layers.*.feedforward").replace(lambda old: Same())
     with pytest.raises(ValueError, match=r'"layers.0.feedforward" is not what gpt builds: class is .Same.'):
         save(model, f"{tmp_path}/model")
+
+
+def _shorter_sight(model: models.gpt) -> None:  # type: ignore[valid-type]
+    for _, layer in select(model, Attention):
+        layer.mask = causal & window(2)  # type: ignore[assignment]
+
+
+def _untied(model: models.gpt) -> None:  # type: ignore[valid-type]
+    model.head.weight = nn.Parameter(model.head.weight.detach().clone())
+
+
+def _one_layer_less(model: models.gpt) -> None:  # type: ignore[valid-type]
+    del model.layers[-1]
+
+
+def _another_scale(model: models.gpt) -> None:  # type: ignore[valid-type]
+    model.embedding.scale = 3.0
+
+
+@pytest.mark.parametrize("change", [_shorter_sight, _untied, _one_layer_less, _another_scale])
+def test_a_model_changed_by_hand_is_not_saved_as_what_it_is_no_more(change: object, tmp_path: object) -> None:
+    model = gpt()
+    change(model)  # type: ignore[operator]
+    with pytest.raises(ValueError, match="is not what gpt builds"):
+        save(model, f"{tmp_path}/model")
+
+
+def test_parts_of_a_part_are_seen_too(tmp_path: object) -> None:
+    model = models.transformer(11, 8, 1, 2, 16)
+    select(model.encoder, "layers.*.feedforward").replace(lambda old: Same())
+    with pytest.raises(ValueError, match=r"encoder.layers.0.feedforward"):
+        save(model, f"{tmp_path}/model")
+
+
+def test_what_passes_does_not_stand_in_the_way_of_saving(tmp_path: object) -> None:
+    """Dropout switched off, a kernel swapped, parts frozen: the folder is the same model's."""
+    model = gpt()
+    for part in model.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    for _, layer in select(model, Attention):
+        layer.kernel, layer.dropout = "reference", 0.0  # type: ignore[assignment]
+    select(model, "layers.*.feedforward").freeze()
+    save(model, f"{tmp_path}/model")
+    torch.testing.assert_close(load(f"{tmp_path}/model")(IDS), model(IDS), atol=1e-6, rtol=0)

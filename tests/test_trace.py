@@ -139,3 +139,86 @@ def test_another_thread_is_not_heard() -> None:
         thread.start()
         thread.join()
     assert not list(trace)
+
+
+def test_an_answer_to_scores_is_used() -> None:
+    """Scores that nobody stands out in are shared out evenly, under the mask."""
+    model = gpt()
+    with listen(model, answer={"layers.0.attention.scores": torch.zeros_like}) as trace:
+        changed = model(IDS)
+    even = torch.ones(6, 6).tril() / torch.arange(1, 7)[:, None]
+    torch.testing.assert_close(trace["layers.0.attention.weights"][0, 0], even)
+    assert not torch.equal(changed, model(IDS))
+
+
+def test_an_answer_to_nothing_is_a_mistake() -> None:
+    model = gpt()
+    with (
+        pytest.raises(ValueError, match=r'nothing was called "layers.0.atention.heads".*heard: embedding'),
+        listen(model, answer={"layers.0.atention.heads": torch.zeros_like}),
+    ):
+        model(IDS)
+
+
+def test_an_answer_in_place_is_refused() -> None:
+    model = gpt()
+    with (
+        pytest.raises(ValueError, match=r'"layers.0.attention.weights" changed what it heard in place'),
+        listen(model, answer={"layers.0.attention.weights": lambda w: w.zero_()}),
+    ):
+        model(IDS)
+
+
+def test_who_listens_to_one_part_hears_no_other() -> None:
+    model = models.transformer(11, 8, 1, 2, 16).eval()
+    alone = model(IDS, IDS)
+    with listen(model.encoder, answer={"layers.0.feedforward.inner": torch.zeros_like}) as trace:
+        model(IDS, IDS)
+    assert len(trace.all("layers.0.feedforward.inner")) == 1
+    assert not any("cross" in path for path in trace)
+    with listen(gpt()) as trace:
+        assert torch.equal(model(IDS, IDS), alone)
+    assert not list(trace)
+
+
+def test_an_encoder_decoder_is_heard_by_the_paths_of_its_parts() -> None:
+    model = models.transformer(11, 8, 1, 2, 16).eval()
+    with listen(model) as trace:
+        model(IDS, IDS)
+    assert "encoder.layers.0.attention.weights" in trace
+    assert "decoder.layers.0.cross.weights" in trace
+    assert "decoder.logits" in trace
+
+
+def test_one_listens_at_a_time() -> None:
+    model = gpt()
+    with (
+        listen(model),
+        pytest.raises(ValueError, match="somebody listens already"),
+        listen(model),
+    ):
+        pass
+
+
+def test_a_star_stands_for_one_name_and_two_for_any_number() -> None:
+    model = gpt()
+    with listen(model, only="layers.*.attention.weights") as trace:
+        model(IDS)
+    assert len(list(trace)) == 3
+    with listen(model, only=["layers.1.**"]) as trace:
+        model(IDS)
+    assert len(list(trace)) == 13
+    assert all(path.startswith("layers.1.") for path in trace)
+
+
+def test_heard_in_half_precision_is_finite_where_the_kernel_is() -> None:
+    """A product of 64 columns overflows float16 long before it is scaled."""
+    from heedful import Attention
+
+    layer = Attention(64, 1, query=nn.Identity(), key=nn.Identity(), value=nn.Identity(), out=nn.Identity())
+    x = torch.full((1, 4, 64), 35.4, dtype=torch.float16)
+    with listen(layer) as trace:
+        y = layer(x)
+    assert trace["scores"].max() > 9_900
+    assert y.isfinite().all()
+    assert trace["weights"].isfinite().all()
