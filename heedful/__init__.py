@@ -9,16 +9,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names, for editors and type checkers
-    from heedful import attention, block, embedding, explain, head, mask, model, models, position, surgery
-    from heedful.attention.cache import Fixed, Growing
-    from heedful.attention.kernel import attend
-    from heedful.attention.layer import Attention
-    from heedful.embedding import Embedding
-    from heedful.folder import load, save
-    from heedful.model import Decoder, Encoder, EncoderDecoder
-    from heedful.models.recipe import recipe
-    from heedful.surgery import select
-    from heedful.trace import Around, listen, note
+    from heedful import attention as attention
+    from heedful import block as block
+    from heedful import embedding as embedding
+    from heedful import explain as explain
+    from heedful import head as head
+    from heedful import mask as mask
+    from heedful import model as model
+    from heedful import models as models
+    from heedful import position as position
+    from heedful import surgery as surgery
+    from heedful.attention.cache import Fixed as Fixed
+    from heedful.attention.cache import Growing as Growing
+    from heedful.attention.kernel import attend as attend
+    from heedful.attention.layer import Attention as Attention
+    from heedful.embedding import Embedding as Embedding
+    from heedful.folder import load as load
+    from heedful.folder import save as save
+    from heedful.model import Decoder as Decoder
+    from heedful.model import Encoder as Encoder
+    from heedful.model import EncoderDecoder as EncoderDecoder
+    from heedful.models.recipe import recipe as recipe
+    from heedful.surgery import select as select
+    from heedful.trace import Around as Around
+    from heedful.trace import listen as listen
+    from heedful.trace import note as note
 
 __version__ = "0.1.0"
 

@@ -125,7 +125,7 @@ def test_a_fact_keeps_its_kind(cache: str) -> None:
     held = catalog.CACHES[cache]()
     with torch.no_grad():
         model(ids, tables={"kind": ids.to(torch.uint8)}, cache=held)
-        with pytest.raises(ValueError, match='"kind" is torch.int64'):
+        with pytest.raises(ValueError, match=r'"kind" is torch\.int64'):
             model(ids, tables={"kind": ids + 256}, cache=held)
 
 
