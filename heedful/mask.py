@@ -510,4 +510,7 @@ def _distinct(parts: Iterable[Mask]) -> list[Mask]:
 
 def _rank(part: Mask) -> tuple[str, list[int]]:
     """A fixed order among parts; two tensors of one shape print alike, so their identity decides."""
-    return repr(part), [hash(atom) for atom in part.atoms]
+    tables = [table for atom in part.atoms for _, table in atom.lookups]
+    lengths = [atom.lengths for atom in part.atoms if isinstance(atom, Lengths)]
+    # Not by hash: while compiling, PyTorch 2.11 cannot hash a frozen dataclass.
+    return repr(part), [id(table.tensor) for table in (*tables, *lengths) if isinstance(table, Given)]
