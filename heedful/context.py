@@ -163,15 +163,18 @@ class Context:
         memory: Tensor | None = None,
         memory_side: Side | None = None,
         plans: Plans | None = None,
-        room: Room | None = None,
+        place: tuple[int, ...] = (),
     ) -> None:
         self.own, self.keys, self.cache = own, keys, cache
         self.memory, self.memory_side = memory, memory_side
         self.plans: Plans = {} if plans is None else plans
-        self.room = room
+        self.place = place
 
-    def check(self) -> None:
-        """A context with a cache serves one forward: the cache goes on from there."""
+    def check(self, ids: Tensor) -> None:
+        """A context serves the batch that it was planned for; with a cache one forward, for the cache goes on."""
+        if ids.shape[0] != self.own.batch or ids.shape[1] != self.own.length:
+            planned = (self.own.batch, self.own.length)
+            raise ValueError(f"ids have shape {tuple(ids.shape)}, the context was planned for {planned}")
         if self.cache is not None and self.cache.pending is not self.keys:
             raise ValueError("this context was used before, or another was planned since: plan the call again")
 
@@ -197,16 +200,19 @@ class Context:
         """
         if self.cache is None:
             return self
-        room = self.cache.room(n)
-        return Context(self.own, self.keys, self.cache, self.memory, self.memory_side, self.plans, room)
+        return self._inside(self.memory, (*self.place, n))
 
     def with_memory(self, memory: Tensor) -> Context:
-        return Context(self.own, self.keys, self.cache, memory, self.memory_side, self.plans, self.room)
+        return self._inside(memory, self.place)
+
+    def _inside(self, memory: Tensor | None, place: tuple[int, ...]) -> Context:
+        return Context(self.own, self.keys, self.cache, memory, self.memory_side, self.plans, place)
 
     def source(self, name: str) -> Source:
+        room = None if self.cache is None else self.cache.room(self.place)
         if name == "own":
-            return Own(self.own, self.cache, self.room)
-        return Memory(self.memory, self._key_side(name), self.room)
+            return Own(self.own, self.cache, room)
+        return Memory(self.memory, self._key_side(name), room)
 
     def plan(
         self,

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import hashlib
+import itertools
 import json
 import os
 import shutil
 import tempfile
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -134,6 +137,10 @@ def _put_in_place(beside: Path, folder: Path) -> None:
 
 def _files(model: Shell) -> dict[str, str]:
     """Everything but the weights, as text; raises before anything is written."""
+    if not isinstance(model, Shell):
+        raise ValueError(
+            f"save takes a heedful model, not a {type(model).__name__}; of a compiled one give model._orig_mod"
+        )
     if model.recipe is None:
         raise ValueError(
             "this model was not built by a recipe, so nothing says how to build it again: "
@@ -142,13 +149,14 @@ def _files(model: Shell) -> dict[str, str]:
     if any(parameter.device.type == "meta" for parameter in model.parameters()):
         raise ValueError("this model is on the meta device, without values: there is nothing to save")
     name, arguments = model.recipe
-    _check_unchanged(model, name, arguments)
     try:
         config = json.dumps({"format": FORMAT, "recipe": name, "arguments": arguments}, indent=2)
     except TypeError as error:
         raise ValueError(
             f"the arguments of {name} must be plain values (numbers, strings, lists, dicts): {error}"
         ) from None
+    # As they come back from the file: JSON knows no tuples, and no numbers as keys.
+    _check_unchanged(model, name, json.loads(config)["arguments"])
     files = {"config.json": config + "\n", "README.md": _card(model, name, arguments)}
     if model.generation:
         files["generation.json"] = json.dumps(model.generation, indent=2) + "\n"
@@ -165,10 +173,10 @@ def _check_unchanged(model: Shell, name: str, arguments: Mapping[str, Any]) -> N
     with torch.device("meta"):
         fresh = build(**arguments)
     here, there = _described(model), _described(fresh)
-    for path in dict.fromkeys([*here, *there]):
-        if here.get(path) != there.get(path):
+    for is_here, is_there in itertools.zip_longest(here, there):
+        if is_here != is_there:
             raise ValueError(
-                f'"{path}" is not what {name} builds: {_difference(here.get(path), there.get(path))}. '
+                f'"{(is_here or is_there)["path"]}" is not what {name} builds: {_difference(is_here, is_there)}. '
                 "A folder cannot say so: write a recipe that does, mark it with @heedful.recipe, and save that"
             )
 
@@ -177,22 +185,33 @@ def _check_unchanged(model: Shell, name: str, arguments: Mapping[str, Any]) -> N
 _PASSING = {"training", "p", "dropout", "kernel", "recipe", "generation", "tokenizer"}
 
 
-def _described(model: nn.Module) -> dict[str, dict[str, object]]:
-    """Every part by its path: its class, its settings, its tensors' shapes, and where shared ones stand first."""
+def _described(model: nn.Module) -> list[dict[str, object]]:
+    """Every part in order: its path, class and settings, its tensors' shapes, and where shared ones stand first."""
     first = {id(_tensor(places)): name for name, places in _tensors(model).items()}
-    found: dict[str, dict[str, object]] = {}
+    found: list[dict[str, object]] = []
     for path, part in paths(model):
-        facts: dict[str, object] = {"class": type(part).__qualname__}
+        facts: dict[str, object] = {"path": path, "class": f"{type(part).__module__}.{type(part).__qualname__}"}
         for name, value in vars(part).items():
-            if name.startswith("_") or name in _PASSING or isinstance(value, nn.Module):
-                continue
-            facts[name] = value
+            if not name.startswith("_") and name not in _PASSING and not isinstance(value, nn.Module):
+                facts[name] = _plain(value)
         for name, tensor in part._parameters.items():
             facts[name] = None if tensor is None else (tuple(tensor.shape), first[id(tensor)])
         for name, buffer in part._buffers.items():
-            facts[name] = None if buffer is None else buffer.tolist()
-        found[f"{path} (around)" if isinstance(part, Around) else path] = facts
+            facts[name] = None if buffer is None else _plain(buffer)
+        found.append(facts)
     return found
+
+
+def _plain(value: object) -> object:
+    """A setting as something that compares: functions by name, tensors by shape (frequencies also by value)."""
+    if isinstance(value, functools.partial):
+        return _plain(value.func), value.args, value.keywords
+    if isinstance(value, types.FunctionType):
+        return value.__module__, value.__qualname__
+    if isinstance(value, Tensor):
+        values = value.tolist() if value.dtype == torch.float64 and not value.is_meta else None
+        return tuple(value.shape), values
+    return value
 
 
 def _difference(here: Mapping[str, object] | None, there: Mapping[str, object] | None) -> str:
@@ -223,9 +242,10 @@ def _tensors(model: nn.Module) -> Places:
                 "register them with persistent=False"
             )
         for leaf, tensor in module._parameters.items():
-            if tensor is None or isinstance(module, Around):
+            if tensor is None:
                 continue
-            name = names.setdefault(id(tensor), f"{path}.{leaf}" if path else leaf)
+            between = "" if not path else "_" if isinstance(module, Around) else "."
+            name = names.setdefault(id(tensor), path + between + leaf)
             if (module, leaf) not in found.setdefault(name, []):
                 found[name].append((module, leaf))
     return found
@@ -322,6 +342,9 @@ def _build(build: Callable[..., Shell], arguments: Mapping[str, Any], folder: Pa
             model = build(**arguments)
     except (TypeError, RuntimeError) as error:
         raise ValueError(f"{folder}: config.json does not fit its recipe: {error}") from None
+    if any(buffer.is_meta for buffer in model.buffers()):
+        # Tables that a recipe of one's own computes, and that no file holds.
+        model = build(**arguments)
     if model.recipe is None:
         model.recipe = (build.__name__, dict(arguments))
     return model

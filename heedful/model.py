@@ -92,7 +92,7 @@ class _Stack(Shell):
             context = self.plan(ids, valid=valid, document=document, at=at, cache=cache, tables=tables)
         else:
             _alone(valid, document, at, cache, tables)
-        context.check()
+        context.check(ids)
         x = self.embedding(ids, context)
         x = self.layers(x, context)
         if self.norm is not None:
@@ -150,9 +150,9 @@ class EncoderDecoder(Shell):
             own = _side("source", source, source_valid, source_document, source_at, None, source_tables)
             read = self.encoder.prepare(Context.begin(own))
             memory_side = read.own
-        elif source is not None:
-            raise ValueError("the cache holds a source already: give None for it, or a fresh cache for a new one")
         else:
+            if any(given is not None for given in (source, source_valid, source_document, source_at, source_tables)):
+                raise ValueError("the cache holds a source already: give None for it, or a fresh cache for a new one")
             memory_side = cache.memory_side
         own = _side("target", target, target_valid, target_document, target_at, cache, target_tables)
         return Contexts(read, self.decoder.prepare(Context.begin(own, cache=cache, memory_side=memory_side)))
@@ -196,8 +196,9 @@ class EncoderDecoder(Shell):
             targets = (target_valid, target_document, target_at, target_tables)
             _alone(*sources, *targets, cache)
         looking = context.target
-        if context.source is not None:
-            assert source is not None
+        if (source is None) != (context.source is None):
+            raise ValueError("the source belongs to the context that was planned with it: give both, or neither")
+        if source is not None and context.source is not None:
             looking = looking.with_memory(self.encoder(source, context=context.source))
         logits: Tensor = self.decoder(target, context=looking)
         return logits
@@ -219,6 +220,8 @@ def _side(
 ) -> Side:
     if ids.dim() < 2:
         raise ValueError(f"{name} has shape {tuple(ids.shape)}; give (batch, length): one text is {name}[None]")
+    if cache is not None and not isinstance(cache, Cache):
+        raise TypeError(f"cache is {cache!r}; give one that is made: Growing() or Fixed(capacity)")
     if cache is not None and document is not None and at is None:
         raise ValueError("document with a cache: where a document began may lie in an earlier call, so give at")
     return side(ids, valid=valid, document=document, at=at, tables=tables, start=0 if cache is None else cache.next)

@@ -79,14 +79,14 @@ def side(
     for name in ("valid", "document"):
         if name in facts and facts[name].dim() > 2:
             raise ValueError(f"{name} has shape {tuple(facts[name].shape)}; it must be ({batch}, {length})")
-    if "document" in facts:
-        _check_documents(facts["document"])
     if valid is not None and facts["valid"].dtype != torch.bool:
         raise ValueError(f"valid is {valid.dtype}; it must be bool, True for real tokens: try valid=(...).bool()")
     plain = at is None and "valid" not in facts and "document" not in facts and isinstance(start, int)
     if at is not None:
         at = positions(at, length, "at", batch)
     else:
+        if "document" in facts:
+            _check_documents(facts["document"], facts.get("valid"))
         slots = torch.arange(length, device=ids.device)[None]
         at = slots - _origin(slots, facts) if facts else slots
         at = at.clamp(min=0) + (start if isinstance(start, int) else start[:, None])
@@ -108,17 +108,16 @@ def _origin(slots: Tensor, facts: Mapping[str, Tensor]) -> Tensor:
     return origin
 
 
-def _check_documents(document: Tensor) -> None:
+def _check_documents(document: Tensor, valid: Tensor | None) -> None:
     """One label, one run of slots: else words would look back past a text that is not theirs."""
-    if document.shape[-1] < 2 or not can_look(document):
+    if not can_look(document):
         return
-    runs = (document[:, 1:] != document[:, :-1]).sum(-1)
-    ordered = document.sort(-1).values
-    labels = (ordered[:, 1:] != ordered[:, :-1]).sum(-1)
-    if not torch.equal(runs, labels):
-        raise ValueError(
-            "a document comes back after another one has begun: give each its own label, in one run of slots"
-        )
+    for row, labels in enumerate(document):
+        real = labels if valid is None else labels[valid[row if len(valid) > 1 else 0]]
+        if len(real.unique_consecutive()) != len(real.unique()):
+            raise ValueError(
+                "a document comes back after another one has begun: give each its own label, in one run of slots"
+            )
 
 
 def can_look(t: Tensor) -> bool:

@@ -129,12 +129,15 @@ class Trace:
         answer = self._answer_to(path)
         if answer is None:
             return x
-        version = None if x.is_inference() else x._version
+        before = x.clone() if x.is_inference() else x._version
         answered = answer(x)
-        if version is not None and x._version != version:
+        if not (torch.equal(before, x) if isinstance(before, Tensor) else before == x._version):
             raise ValueError(f'the answer at "{path}" changed what it heard in place: return another tensor')
-        if answered.shape != x.shape:
-            raise ValueError(f'the answer at "{path}" has shape {tuple(answered.shape)}, heard was {tuple(x.shape)}')
+        if not isinstance(answered, Tensor):
+            raise ValueError(f'the answer at "{path}" is a {type(answered).__name__}: return a tensor')
+        if answered.shape != x.shape or answered.dtype != x.dtype:
+            said, heard = (f"{t.dtype} {tuple(t.shape)}" for t in (answered, x))
+            raise ValueError(f'the answer at "{path}" is {said}, heard was {heard}: they must be alike')
         return answered
 
     def _keeps(self, path: str) -> bool:

@@ -100,7 +100,7 @@ def _cache_shows_what_was_never_written() -> None:
 def _cache_forgets_to_move_facts() -> None:
     """Selecting rows moves keys and values, and leaves the facts where they were."""
 
-    def wrong(side: Side, rows: Tensor) -> Side:
+    def wrong(side: Side, rows: Tensor, pick: object) -> Side:
         return Side(side.length, side.at, side.facts, start=side.start, batch=len(rows), device=side.device)
 
     cache._rows = wrong

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 
-from heedful import Attention, listen, load, models, save, select
-from heedful.block import FeedForward
+from heedful import Attention, Embedding, Encoder, listen, load, models, recipe, save, select
+from heedful.block import Block, FeedForward
 from heedful.mask import causal, window
 from heedful.trace import Around
 
@@ -98,7 +99,10 @@ def test_a_kernel_is_swapped_on_a_built_model() -> None:
 def test_a_changed_model_says_why_it_cannot_be_saved(tmp_path: object) -> None:
     model = gpt()
     select(model, "layers.*.feedforward").replace(lambda old: Same())
-    with pytest.raises(ValueError, match=r'"layers.0.feedforward" is not what gpt builds: class is .Same.'):
+    with pytest.raises(
+        ValueError,
+        match=r'"layers.0.feedforward" is not what gpt builds: class is .tests.test_surgery.Same. here, .heedful',
+    ):
         save(model, f"{tmp_path}/model")
 
 
@@ -145,3 +149,56 @@ def test_what_passes_does_not_stand_in_the_way_of_saving(tmp_path: object) -> No
     select(model, "layers.*.feedforward").freeze()
     save(model, f"{tmp_path}/model")
     torch.testing.assert_close(load(f"{tmp_path}/model")(IDS), model(IDS), atol=1e-6, rtol=0)
+
+
+def test_a_class_of_the_same_name_is_another_class(tmp_path: object) -> None:
+    model = models.llama(11, 8, 1, 2, 2, 16)
+
+    class RMSNorm(nn.Identity):
+        pass
+
+    RMSNorm.__qualname__ = "RMSNorm"
+    select(model, nn.RMSNorm).replace(lambda old: RMSNorm())
+    with pytest.raises(ValueError, match="is not what llama builds: class is"):
+        save(model, f"{tmp_path}/model")
+
+
+def test_the_order_of_branches_counts(tmp_path: object) -> None:
+    model = gpt()
+    branches = model.layers[0]._modules
+    branches["attention"] = branches.pop("attention")
+    with pytest.raises(ValueError, match="is not what gpt builds"):
+        save(model, f"{tmp_path}/model")
+
+
+@recipe
+def scaled(width: int = 8, sizes: object = (1, 2)) -> Encoder:
+    """A recipe of one's own: a wrapper with a parameter, a table that no file holds, a lambda inside."""
+
+    class Scaled(Around):
+        def __init__(self, branch: nn.Module) -> None:
+            super().__init__()
+            self.branch, self.gain = branch, nn.Parameter(torch.full((width,), float(len(str(sizes)))))
+            self.register_buffer("slope", torch.arange(width) / 10, persistent=False)
+
+        def forward(self, x: Tensor, context: object) -> Tensor:
+            return self.branch(x, context) * self.gain + self.slope
+
+    words = Embedding(nn.Embedding(11, width), join=lambda x, code: x)
+    return Encoder(words, [Block(attention=Scaled(Attention(width, 2)))])
+
+
+def test_a_recipe_of_ones_own_comes_back_whole(tmp_path: object) -> None:
+    model = scaled(sizes=[1, 2]).eval()
+    with torch.no_grad():
+        model.layers[0].attention.gain.add_(1)  # type: ignore[union-attr, operator]
+    save(model, f"{tmp_path}/model")
+    again = load(f"{tmp_path}/model", recipe=scaled)
+    assert torch.equal(again(IDS), model(IDS))
+    with safe_open(f"{tmp_path}/model/model.safetensors", "pt") as file:
+        assert "layers.0.attention_gain" in file.keys()  # noqa: SIM118
+
+
+def test_a_compiled_model_is_not_taken_for_another(tmp_path: object) -> None:
+    with pytest.raises(ValueError, match="_orig_mod"):
+        save(torch.compile(gpt(), backend="aot_eager"), f"{tmp_path}/model")  # type: ignore[arg-type]

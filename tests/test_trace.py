@@ -99,7 +99,7 @@ def test_an_answer_takes_the_place_of_what_was_heard() -> None:
         model(IDS)
     assert torch.equal(trace["layers.0.attention.sum"], trace["embedding.sum"])
     with (
-        pytest.raises(ValueError, match=r'answer at "logits" has shape \(1, 6\)'),
+        pytest.raises(ValueError, match=r'answer at "logits" is torch.float32 \(1, 6\)'),
         listen(model, answer={"logits": lambda y: y[..., 0]}),
     ):
         model(IDS)

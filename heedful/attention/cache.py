@@ -16,6 +16,7 @@ end commits nothing, and the next one goes on from where the last good one ended
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from heedful.side import Side, following
 from heedful.trace import current
 
 KeysValues = tuple[Tensor, Tensor]
+Pick = Callable[[Tensor, Tensor], Tensor]
 
 
 class Room:
@@ -33,6 +35,8 @@ class Room:
     def __init__(self) -> None:
         self.own: dict[nn.Module, KeysValues] = {}
         self.memory: dict[nn.Module, KeysValues] = {}
+        # Which forward each layer last put in, known by the key side of that forward.
+        self.latest: dict[nn.Module, Side] = {}
 
 
 class Cache:
@@ -44,15 +48,16 @@ class Cache:
     """
 
     def __init__(self) -> None:
-        self.rooms: dict[int, Room] = {}
+        self.rooms: dict[tuple[int, ...], Room] = {}
         self.next: int | Tensor = 0
         self.pending: Side | None = None
         self.memory_side: Side | None = None
 
-    def room(self, n: int) -> Room:
-        if n not in self.rooms:
-            self.rooms[n] = Room()
-        return self.rooms[n]
+    def room(self, place: tuple[int, ...]) -> Room:
+        """The room of one place: the numbers of the blocks on the way to it."""
+        if place not in self.rooms:
+            self.rooms[place] = Room()
+        return self.rooms[place]
 
     def extend(self, own: Side) -> Side:
         """Take in one call's positions and facts; return the side that its keys are on."""
@@ -74,29 +79,54 @@ class Cache:
         """Forget all but the first `length` slots."""
         raise NotImplementedError
 
-    def _select_memory(self, rows: Tensor) -> None:
+    def _select_rooms(self, rows: Tensor, pick: Pick) -> None:
         if self.memory_side is not None:
-            self.memory_side = _rows(self.memory_side, rows)
+            self.memory_side = _rows(self.memory_side, rows, pick)
         for room in self.rooms.values():
-            room.memory = {layer: (k[rows], v[rows]) for layer, (k, v) in room.memory.items()}
+            for held in (room.own, room.memory):
+                for layer, (k, v) in held.items():
+                    held[layer] = pick(k, rows), pick(v, rows)
+
+    def _check_once(self, room: Room, layer: nn.Module) -> None:
+        """A layer has one set of keys in a room. While compiling nobody looks: an eager call came first."""
+        if torch.compiler.is_compiling():
+            return
+        if self.pending is None:
+            raise ValueError("keys came outside of a forward: checkpointed blocks run again, and cannot be cached")
+        if room.latest.get(layer) is self.pending:
+            raise ValueError("one layer was called twice in one block: with a cache each place needs its own layer")
+        room.latest[layer] = self.pending
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Cache:
         """A branch of what was read: tensors are copied, and the layers that they belong to are not."""
+        # A memo of its own: in the caller's, a model that is copied as well would share its layers.
+        mine: dict[int, Any] = {}
         for room in self.rooms.values():
-            for layer in (*room.own, *room.memory):
-                memo[id(layer)] = layer
+            room.latest.clear()
+            for held in (room.own, room.memory):
+                for layer, (k, v) in held.items():
+                    mine |= {id(layer): layer, id(k): k.clone(), id(v): v.clone()}
         branch = type(self).__new__(type(self))
-        memo[id(self)] = branch
-        branch.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        branch.__dict__.update(copy.deepcopy(self.__dict__, mine))
         return branch
 
 
-def _rows(side: Side, rows: Tensor) -> Side:
-    def pick(t: Tensor) -> Tensor:
-        return t if t.shape[0] == 1 else t[rows]
+def _picked(t: Tensor, rows: Tensor) -> Tensor:
+    return t[rows]
 
-    at = None if side.at is None else pick(side.at)
-    facts = {name: pick(table) if table.dim() > 1 else table for name, table in side.facts.items()}
+
+def _placed(t: Tensor, rows: Tensor) -> Tensor:
+    """t[rows], at the old address where the size allows: a captured step goes on reading there."""
+    picked = t[rows]
+    return t.copy_(picked) if picked.shape == t.shape else picked
+
+
+def _rows(side: Side, rows: Tensor, pick: Pick) -> Side:
+    def of(t: Tensor) -> Tensor:
+        return t if t.shape[0] == 1 else pick(t, rows)
+
+    at = None if side.at is None else of(side.at)
+    facts = {name: of(table) if table.dim() > 1 else table for name, table in side.facts.items()}
     return Side(side.length, at, facts, start=side.start, batch=len(rows), device=side.device)
 
 
@@ -116,6 +146,11 @@ def _same_batch(own: Side, held: int) -> None:
         )
 
 
+def _same_dtype(k: Tensor, held: Tensor) -> None:
+    if k.dtype != held.dtype:
+        raise ValueError(f"keys are {k.dtype}, the cache holds {held.dtype}: one cache, one dtype (autocast included)")
+
+
 def _another_model() -> ValueError:
     return ValueError(
         "this cache holds what another model has read (or another copy of it): use one cache for one model"
@@ -133,9 +168,9 @@ def _fact(side: Side, name: str) -> Tensor:
 
 
 def _same_kind(name: str, table: Tensor, held: Tensor) -> None:
-    if table.dtype != held.dtype or table.dim() != held.dim():
+    if table.dtype != held.dtype or table.shape[1:-1] != held.shape[1:-1]:
         raise ValueError(
-            f'"{name}" is {table.dtype} with {table.dim()} axes, and was {held.dtype} with {held.dim()} '
+            f'"{name}" is {table.dtype} {tuple(table.shape)}, and was {held.dtype} {tuple(held.shape)} '
             "in an earlier call with this cache: give it alike in every call"
         )
 
@@ -153,6 +188,7 @@ class Growing(Cache):
 
     def extend(self, own: Side) -> Side:
         assert own.at is not None
+        self.pending = None
         at, facts, counts_up = own.at, dict(own.facts), own.start == 0
         if self.side is not None:
             old = self.side
@@ -171,12 +207,14 @@ class Growing(Cache):
         return self.pending
 
     def put(self, room: Room | None, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
-        room = self.room(0) if room is None else room
+        room = self.room(()) if room is None else room
+        self._check_once(room, layer)
         if self.length > 0:
             if layer not in room.own:
                 raise _another_model()
             # Only what was committed: a call that failed may have put more.
             old_k, old_v = (t[:, :, : self.length] for t in room.own[layer])
+            _same_dtype(k, old_k)
             k, v = torch.cat([old_k, k], 2), torch.cat([old_v, v], 2)
         room.own[layer] = k, v
         return k, v
@@ -185,18 +223,19 @@ class Growing(Cache):
         self.side, self.next, self.pending, self.memory_side = self.pending, self._after, None, memory_side
 
     def select(self, rows: Tensor) -> None:
+        self.pending = None
+        if self.side is None:
+            return
         rows = _indices(rows)
-        self._select_memory(rows)
+        self._select_rooms(rows, _picked)
+        self.side = _rows(self.side, rows, _picked)
         if isinstance(self.next, Tensor):
             self.next = self.next[rows]
-        if self.side is not None:
-            self.side = _rows(self.side, rows)
-        for room in self.rooms.values():
-            room.own = {layer: (k[rows], v[rows]) for layer, (k, v) in room.own.items()}
 
     def crop(self, length: int) -> None:
         if not 0 <= length <= self.length:
             raise ValueError(f"crop({length}): the cache holds {self.length} slots")
+        self.pending = None
         if self.side is None:
             return
         old = self.side
@@ -225,19 +264,28 @@ class Fixed(Cache):
         self.begun = False
 
     def reserve(self, n: int) -> None:
-        """Count `n` slots as taken, or raise before anything is written."""
+        """Count `n` slots as taken, or raise before anything is written.
+
+        On a GPU a plain call counts once more what was reserved for it: an error too early, never one too late.
+        """
         self._check_fits(n)
-        self.reserved += n
+        self.reserved = self._taken() + n
+
+    def _taken(self) -> int:
+        """How many slots are taken, as far as the host may know: on the CPU it may look."""
+        return int(self.length) if self.begun and self.length.device.type == "cpu" else self.reserved
 
     def _check_fits(self, n: int) -> None:
-        if self.reserved + n > self.capacity:
+        taken = self._taken()
+        if taken + n > self.capacity:
             raise ValueError(
-                f"the cache has room for {self.capacity} slots, {self.reserved} are taken, {n} more do not fit: "
-                f"use Fixed({self.reserved + n}) or more"
+                f"the cache has room for {self.capacity} slots, {taken} are taken, {n} more do not fit: "
+                f"use Fixed({taken + n}) or more"
             )
 
     def extend(self, own: Side) -> Side:
         assert own.at is not None
+        self.pending = None
         self._counting = not (torch.compiler.is_compiling() or _is_capturing(own.at))
         if self._counting:
             self._check_fits(own.length)
@@ -264,7 +312,7 @@ class Fixed(Cache):
         batch, device = own.batch, own.device
         self.length = torch.zeros((), dtype=torch.long, device=device)
         self.at = torch.zeros(batch, self.capacity, dtype=torch.long, device=device)
-        self.next = torch.zeros(batch, dtype=torch.long, device=device)
+        self._next = torch.zeros(batch, dtype=torch.long, device=device)
         # `valid` may come in any call, so it has room from the start.
         self.facts = {"valid": torch.zeros(batch, self.capacity, dtype=torch.bool, device=device)}
         for name, table in own.facts.items():
@@ -272,7 +320,8 @@ class Fixed(Cache):
         self.rooms.clear()
 
     def put(self, room: Room | None, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
-        room = self.room(0) if room is None else room
+        room = self.room(()) if room is None else room
+        self._check_once(room, layer)
         if k.requires_grad:
             raise ValueError(
                 "a fixed cache overwrites itself, so nothing can be trained through it: use torch.no_grad()"
@@ -282,10 +331,7 @@ class Fixed(Cache):
                 raise _another_model()
             room.own[layer] = self._storage(k), self._storage(v)
         keys, values = room.own[layer]
-        if keys.dtype != k.dtype:
-            raise ValueError(
-                f"keys are {k.dtype}, the cache holds {keys.dtype}: one cache, one dtype (autocast included)"
-            )
+        _same_dtype(k, keys)
         keys.index_copy_(2, self.slots, k)
         values.index_copy_(2, self.slots, v)
         # A listener keeps what it hears, and these are written on.
@@ -297,42 +343,40 @@ class Fixed(Cache):
     def commit(self, memory_side: Side | None) -> None:
         self._go_on_from(self._after)
         self.length += self._more
+        if memory_side is not None and self.memory_side is None:
+            # Its own copy: `select` writes into it, and the tables are the caller's.
+            self.memory_side = _rows(memory_side, torch.arange(memory_side.batch, device=memory_side.device), _picked)
+        self.begun, self.pending = True, None
         if self._counting:
-            self.reserved += self._more
-        self.begun, self.pending, self.memory_side = True, None, memory_side
+            self.reserved = self._taken() if self.length.device.type == "cpu" else self.reserved + self._more
 
     def select(self, rows: Tensor) -> None:
-        rows = _indices(rows)
-        self._select_memory(rows)
-        if self.at is None:
+        self.pending = None
+        if self.at is None or not self.begun:
             return
-        assert isinstance(self.next, Tensor)
-        self.at, self.next = _placed(self.at, rows), _placed(self.next, rows)
+        rows = _indices(rows)
+        self._select_rooms(rows, _placed)
+        self.at, self._next = _placed(self.at, rows), _placed(self._next, rows)
+        self.next = self._next
         self.facts = {name: _placed(table, rows) for name, table in self.facts.items()}
-        for room in self.rooms.values():
-            room.own = {layer: (_placed(k, rows), _placed(v, rows)) for layer, (k, v) in room.own.items()}
 
     def crop(self, length: int) -> None:
-        if not 0 <= length <= self.reserved:
-            raise ValueError(f"crop({length}): the cache holds {self.reserved} slots")
-        if self.at is None:
+        # Rare enough to ask the device.
+        held = int(self.length) if self.begun else 0
+        if not 0 <= length <= held:
+            raise ValueError(f"crop({length}): the cache holds {held} slots")
+        self.pending, self.reserved = None, length
+        if self.at is None or not self.begun:
             return
-        self.reserved = length
         self.length.fill_(length)
         kept = Side(length, self.at[:, :length], {"valid": self.facts["valid"][:, :length]}, batch=len(self.at))
         self._go_on_from(following(kept, 0))
 
     def _go_on_from(self, after: int | Tensor) -> None:
         """Write where the next tokens stand, at the address that a captured step reads."""
-        assert isinstance(self.next, Tensor)
-        self.next.copy_(torch.as_tensor(after, device=self.next.device))
+        self._next.copy_(torch.as_tensor(after, device=self._next.device))
+        self.next = self._next
 
 
 def _is_capturing(t: Tensor) -> bool:
     return t.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def _placed(t: Tensor, rows: Tensor) -> Tensor:
-    """t[rows], at the old address where the size allows: a captured step goes on reading there."""
-    picked = t[rows]
-    return t.copy_(picked) if picked.shape == t.shape else picked

@@ -61,6 +61,13 @@ class Choice(NamedTuple):
 
 def choose(mask: Mask = everything, bias: Sequence[nn.Module] = (), kernel: str = "auto") -> Choice:
     """Which kernel computes this mask and bias, and why."""
+    if not isinstance(mask, Mask):
+        kind = type(mask).__name__
+        raise TypeError(
+            f"mask is a {kind}; it must be an expression: everything, causal, key(table), causal & key(table)"
+        )
+    if isinstance(bias, nn.Module):
+        raise TypeError(f"bias is one {type(bias).__name__}; give a tuple: bias=(it,)")
     if kernel not in ("auto", *KERNELS):
         raise ValueError(f'kernel="{kernel}"; there are "auto", {", ".join(map(repr, KERNELS))}')
     mapped = [type(term).__name__ for term in bias if not isinstance(term, Added)]
@@ -127,14 +134,8 @@ def attend(
     A query that may look at nobody gets zeros.
     """
     _check(q, k, v)
-    if not isinstance(mask, Mask):
-        kind = type(mask).__name__
-        raise TypeError(
-            f"mask is a {kind}; it must be an expression: everything, causal, key(table), causal & key(table)"
-        )
-    if isinstance(bias, nn.Module):
-        raise TypeError(f"bias is one {type(bias).__name__}; give a tuple: bias=(it,)")
     queries, keys = q.shape[-2], k.shape[-2]
+    kernel = choose(mask, bias, kernel).kernel
     reader = _reader(mask, bias)
     if (q_at is None or k_at is None) and queries != keys and reader is not None:
         raise ValueError(
@@ -151,7 +152,6 @@ def attend(
             )
         if side.device != q.device:
             raise ValueError(f"{name} is on {side.device}, q on {q.device}: move it there")
-    kernel = choose(mask, bias, kernel).kernel
     plan = Plan(mask, bias, at_q, at_k, kernel)
     return look(q, k, v, plan, q.shape[-1] ** -0.5 if scale is None else scale, dropout, kernel)
 

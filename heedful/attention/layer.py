@@ -56,6 +56,7 @@ class Attention(nn.Module):
         out: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        choose(mask, bias, kernel)  # says what is wrong with them, before anything runs
         if heads < 1:
             raise ValueError(f"heads={heads}: there is at least one")
         kv_heads = heads if kv_heads is None else kv_heads

@@ -14,7 +14,9 @@ class Block(nn.Module):
             self.add_module(name, branch)
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        for branch in self.children():
+        # Not `children()`, which gives a branch that stands twice only once.
+        for branch in self._modules.values():
+            assert branch is not None
             x = branch(x, context)
         return x
 

@@ -21,7 +21,7 @@ def run(model: object, cache: Cache, n: int) -> None:
 def test_keys_are_kept_once_for_a_group_of_heads() -> None:
     cache = Growing()
     run(llama(), cache, 4)
-    (k, v) = next(iter(cache.rooms[0].own.values()))
+    (k, v) = next(iter(cache.rooms[0,].own.values()))
     assert k.shape == v.shape == (2, 1, 4, 4)
 
 

@@ -151,3 +151,138 @@ def test_what_a_listener_heard_of_a_fixed_cache_stays() -> None:
         first = trace["layers.0.attention.k"].clone()
         model(ids[:, 2:], cache=cache)
     assert torch.equal(trace.all("layers.0.attention.k")[0], first)
+
+
+@pytest.mark.parametrize("cache", catalog.CACHES)
+def test_a_failed_first_call_may_be_followed_by_a_smaller_batch(cache: str) -> None:
+    """What one does when memory runs out."""
+    model, ids = built("llama"), torch.stack(texts((4, 4)))
+    held = catalog.CACHES[cache]()
+    hook = model.layers[-1].register_forward_hook(_fail)  # type: ignore[index, union-attr]
+    with pytest.raises(RuntimeError, match="in the middle"):
+        read(model, ids, held, first=True)
+    hook.remove()
+    held.select(torch.tensor([0, 1]))
+    with torch.no_grad():
+        close(read(model, ids[:1], held, first=True), model(ids[:1]))
+
+
+@pytest.mark.parametrize("cache", catalog.CACHES)
+def test_a_plan_is_stale_once_its_cache_was_changed(cache: str) -> None:
+    model, ids = built("llama"), torch.stack(texts((8, 8)))
+    for change in (lambda c: c.crop(3), lambda c: c.select(torch.tensor([1, 0]))):
+        held = catalog.CACHES[cache]()
+        read(model, ids[:, :5], held, first=True)
+        context = model.plan(ids[:, 5:], cache=held)  # type: ignore[operator]
+        change(held)
+        with pytest.raises(ValueError, match="plan the call again"):
+            model(ids[:, 5:], context=context)
+
+
+def test_a_context_serves_the_batch_it_was_planned_for() -> None:
+    model, ids = built("gpt"), torch.stack(texts((4, 4)))
+    with pytest.raises(ValueError, match=r"ids have shape \(2, 4\), the context was planned for \(2, 1\)"):
+        model(ids, context=model.plan(ids[:, :1]))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("cache", catalog.CACHES)
+def test_one_layer_twice_in_one_block_is_refused_with_a_cache(cache: str) -> None:
+    """Its second keys would take the place of the first; in blocks of their own they have rooms of their own."""
+    model, ids = catalog.decoder("rotary", depth=1), torch.stack(texts((4, 4)))
+    block = model.layers[0]
+    block.add_module("again", block.attention)
+    with torch.no_grad():
+        model(ids)
+        with pytest.raises(ValueError, match="called twice in one block"):
+            model(ids, cache=catalog.CACHES[cache]())
+
+
+@pytest.mark.parametrize("cache", catalog.CACHES)
+def test_stacks_inside_of_stacks_have_rooms_of_their_own(cache: str) -> None:
+    from heedful.block import Layers
+
+    model, ids = catalog.decoder("rotary", depth=2), torch.stack(texts((6, 6)))
+    inner = Layers([*model.layers])
+    model.layers = Layers([inner, inner])
+    with torch.no_grad():
+        held = catalog.CACHES[cache]()
+        got = torch.cat([model(ids[:, :4], cache=held), model(ids[:, 4:], cache=held)], 1)
+        close(got, model(ids))
+
+
+def test_a_model_copied_together_with_its_cache_shares_nothing() -> None:
+    model, ids = built("llama"), torch.stack(texts((4, 4)))
+    cache = Growing()
+    read(model, ids, cache, first=True)
+    both = copy.deepcopy({"cache": cache, "model": model})
+    mine = {id(p) for p in model.parameters()}
+    assert not any(id(p) in mine for p in both["model"].parameters())
+
+
+def test_a_branch_of_a_growing_cache_carries_gradients() -> None:
+    model, ids = built("llama"), torch.stack(texts((4, 4)))
+    cache = Growing()
+    model(ids[:, :2], cache=cache)
+    grads = []
+    for held in (copy.deepcopy(cache), cache):
+        model.zero_grad()
+        model(ids[:, 2:], cache=held).square().sum().backward(retain_graph=True)
+        grads.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    for one, two in zip(*grads, strict=True):
+        close(one, two)
+
+
+def test_reserving_for_a_step_that_turns_out_plain_counts_once() -> None:
+    model, ids = built("llama"), torch.stack(texts((6, 6)))
+    cache = Fixed(6)
+    read(model, ids[:, :3], cache, first=True)
+    for i in range(3, 6):
+        cache.reserve(1)
+        read(model, ids[:, i : i + 1], cache, first=False)
+    assert cache.reserved == 6
+    with pytest.raises(ValueError, match="6 are taken"):
+        cache.reserve(1)
+
+
+def test_what_a_failed_call_wrote_stays_unseen_however_one_crops() -> None:
+    model, ids = built("llama"), torch.stack(texts((6, 6)))
+    cache = Fixed(12)
+    read(model, ids[:, :3], cache, first=True)
+    hook = model.layers[-1].register_forward_hook(_fail)  # type: ignore[index, union-attr]
+    with pytest.raises(RuntimeError, match="in the middle"):
+        read(model, ids[:, 3:], cache, first=False)
+    hook.remove()
+    cache.reserve(4)
+    with pytest.raises(ValueError, match=r"crop\(5\): the cache holds 3"):
+        cache.crop(5)
+
+
+def test_selecting_rows_leaves_the_callers_tables_alone() -> None:
+    model, ids = built("transformer"), torch.stack(texts((4, 4)))
+    for build in catalog.CACHES.values():
+        cache, valid = build(), torch.tensor([[True, True, True, False], [True, True, False, False]])
+        with torch.no_grad():
+            model(ids, ids, source_valid=valid, cache=cache)
+        cache.select(torch.tensor([1, 0]))
+        assert valid.sum(-1).tolist() == [3, 2]
+
+
+def test_facts_of_a_source_that_is_held_are_refused() -> None:
+    model, ids = built("marian"), torch.stack(texts((4, 4)))
+    cache = Growing()
+    with torch.no_grad():
+        model(ids, ids, cache=cache)
+        for name in ("source_valid", "source_document", "source_at"):
+            with pytest.raises(ValueError, match="holds a source already"):
+                model(None, ids, cache=cache, **{name: torch.ones(2, 4).bool()})
+        context = model.plan(ids, ids)  # type: ignore[operator]
+        with pytest.raises(ValueError, match="give both, or neither"):
+            model(None, ids, context=context)
+
+
+def test_padding_may_have_one_label_on_both_sides() -> None:
+    model = catalog.decoder("rotary")
+    ids = texts((8,))[0][None]
+    document = torch.tensor([[0, 1, 1, 1, 2, 2, 2, 0]])
+    y = model(ids, document=document, valid=document > 0)
+    close(y[:, 1:4], model(ids[:, 1:4]))
