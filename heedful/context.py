@@ -57,7 +57,7 @@ class Plan:
         self.heads = 1
         # Lowered here, before the first block runs: checkpointed blocks must not make plans of their own.
         if kernel == "reference":
-            self.keep  # noqa: B018
+            _ = self.keep
             for term in self.bias:
                 if isinstance(term, Added):
                     self.added(term)
@@ -127,7 +127,7 @@ class Own:
 
     def keys_values(self, layer: nn.Module, x: Tensor, project: Project) -> tuple[Tensor, Tensor]:
         k, v = project(_real(x, self.own), self.own)
-        return (k, v) if self.cache is None else self.cache.put(self.room, layer, k, v)
+        return (k, v) if self.cache is None or self.room is None else self.cache.put(self.room, layer, k, v)
 
 
 class Memory:

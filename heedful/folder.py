@@ -68,11 +68,9 @@ def load(
         model, tensors = _theirs(folder, config)
     for name, places in _tensors(model).items():
         # A copy: what safetensors gives is the file itself, mapped, and follows it.
-        tensor = tensors.pop(name).to(device=device, dtype=dtype, copy=True)
+        parameter = nn.Parameter(tensors.pop(name).to(device=device, dtype=dtype, copy=True))
         for module, leaf in places:
-            module._parameters[leaf] = (
-                nn.Parameter(tensor) if module is places[0][0] else places[0][0]._parameters[leaf]
-            )
+            module._parameters[leaf] = parameter
     model.to(device=device)
     model.tokenizer = _tokenizer(folder / "tokenizer.json")
     return model.eval()

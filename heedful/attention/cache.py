@@ -63,7 +63,7 @@ class Cache:
         """Take in one call's positions and facts; return the side that its keys are on."""
         raise NotImplementedError
 
-    def put(self, room: Room | None, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
+    def put(self, room: Room, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
         """Take in one layer's keys and values; return all that it can look at."""
         raise NotImplementedError
 
@@ -206,8 +206,7 @@ class Growing(Cache):
         self.pending = Side(at.shape[-1], at, facts, start=start, batch=own.batch, device=own.device)
         return self.pending
 
-    def put(self, room: Room | None, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
-        room = self.room(()) if room is None else room
+    def put(self, room: Room, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
         self._check_once(room, layer)
         if self.length > 0:
             if layer not in room.own:
@@ -319,8 +318,7 @@ class Fixed(Cache):
             self.facts[name] = table.new_zeros(batch, *table.shape[1:-1], self.capacity)
         self.rooms.clear()
 
-    def put(self, room: Room | None, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
-        room = self.room(()) if room is None else room
+    def put(self, room: Room, layer: nn.Module, k: Tensor, v: Tensor) -> KeysValues:
         self._check_once(room, layer)
         if k.requires_grad:
             raise ValueError(

@@ -59,8 +59,8 @@ class Choice(NamedTuple):
     why: str
 
 
-def choose(mask: Mask = everything, bias: Sequence[nn.Module] = (), kernel: str = "auto") -> Choice:
-    """Which kernel computes this mask and bias, and why."""
+def pick(mask: Mask, bias: Sequence[nn.Module], kernel: str) -> str:
+    """The kernel that computes this mask and bias; what cannot be computed is an error."""
     if not isinstance(mask, Mask):
         kind = type(mask).__name__
         raise TypeError(
@@ -74,9 +74,18 @@ def choose(mask: Mask = everything, bias: Sequence[nn.Module] = (), kernel: str 
     if kernel == "sdpa" and mapped:
         raise ValueError(f'{mapped[0]} maps scores, which "sdpa" cannot do: use kernel="reference" or "auto"')
     if kernel != "auto":
-        return Choice(kernel, "asked for")
-    if mapped:
-        return Choice("reference", f"{mapped[0]} maps scores, and no fused kernel here does")
+        return kernel
+    return "reference" if mapped else "sdpa"
+
+
+def choose(mask: Mask = everything, bias: Sequence[nn.Module] = (), kernel: str = "auto") -> Choice:
+    """Which kernel computes this mask and bias, and why."""
+    picked = pick(mask, bias, kernel)
+    if kernel != "auto":
+        return Choice(picked, "asked for")
+    if picked == "reference":
+        mapped = next(type(term).__name__ for term in bias if not isinstance(term, Added))
+        return Choice(picked, f"{mapped} maps scores, and no fused kernel here does")
     if len(bias) > 0:
         return Choice("sdpa", f"fused; {mask!r} and the biases travel as one tensor")
     if mask == everything:
@@ -135,7 +144,7 @@ def attend(
     """
     _check(q, k, v)
     queries, keys = q.shape[-2], k.shape[-2]
-    kernel = choose(mask, bias, kernel).kernel
+    kernel = pick(mask, bias, kernel)
     reader = _reader(mask, bias)
     if (q_at is None or k_at is None) and queries != keys and reader is not None:
         raise ValueError(

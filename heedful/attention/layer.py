@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from heedful.attention.kernel import choose, look
+from heedful.attention.kernel import look, pick
 from heedful.context import Context, Pattern
 from heedful.mask import Mask, everything
 from heedful.position.rotary import Rotary
@@ -56,7 +56,7 @@ class Attention(nn.Module):
         out: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        choose(mask, bias, kernel)  # says what is wrong with them, before anything runs
+        pick(mask, bias, kernel)  # says what is wrong with them, before anything runs
         if heads < 1:
             raise ValueError(f"heads={heads}: there is at least one")
         kv_heads = heads if kv_heads is None else kv_heads
@@ -83,7 +83,7 @@ class Attention(nn.Module):
     def patterns(self) -> tuple[Pattern, ...]:
         """What this layer looks at, for the shell to plan before the first block runs."""
         bias = tuple(self.bias)
-        return (Pattern(self.mask, bias, self.reads, choose(self.mask, bias, self.kernel).kernel),)
+        return (Pattern(self.mask, bias, self.reads, pick(self.mask, bias, self.kernel)),)
 
     def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
         _check_width(x, self.width)

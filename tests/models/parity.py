@@ -13,7 +13,7 @@ import transformers
 
 import heedful
 from heedful.convert.table import Family
-from heedful.trace import Around, paths
+from heedful.folder import _tensors
 
 LOGITS = 2e-6  # of the largest logit
 GRADIENTS = 1e-5  # of the largest in the same tensor,
@@ -79,13 +79,7 @@ def same_logits(ours, theirs, real):
 
 def named(model):
     """Our parameters by the first path of each: the names that the tables use."""
-    found, seen = {}, set()
-    for path, module in paths(model):
-        for leaf, parameter in module._parameters.items():
-            if parameter is not None and id(parameter) not in seen and not isinstance(module, Around):
-                seen.add(id(parameter))
-                found[f"{path}.{leaf}"] = parameter
-    return found
+    return {name: module._parameters[leaf] for name, ((module, leaf), *_) in _tensors(model).items()}
 
 
 def under_our_names(family: Family, tensors, ours):
@@ -123,6 +117,20 @@ def leaves(theirs):
     return dict(theirs.state_dict(keep_vars=True))
 
 
+def compare_decoders(family, theirs, vocab, length, side, dtype, folder):
+    """A decoder of theirs and ours from its folder, on padded rows: logits and gradients of the real tokens."""
+    ours = through_folder(theirs, folder, dtype)
+    ids, valid = torch.randint(1, vocab, (4, length)), padding(4, length, side, length - 2)
+    at = position_ids(valid) if side == "left" else None
+
+    logits = ours(ids, valid=valid)
+    expected = theirs(input_ids=ids, attention_mask=valid.long(), position_ids=at, use_cache=False).logits
+    same_logits(logits, expected, valid)
+    for loss in losses(logits, expected, valid, vocab, "weighted" if side == "right" else "cross-entropy"):
+        loss.backward()
+    same_gradients(family, ours, leaves(theirs))
+
+
 @torch.no_grad()
 def greedy(look, begun, steps=64):
     """The best next token, `steps` times. look(all ids so far, the newest of them) -> logits."""
@@ -145,3 +153,21 @@ def generated(theirs, ids, valid, steps=64, **settings):
         do_sample=False, num_beams=1, max_new_tokens=steps, eos_token_id=None, pad_token_id=0, **settings
     )
     return theirs.generate(ids, attention_mask=valid.long())
+
+
+def compare_greedy_decoders(theirs, cache, folder):
+    """Left-padded prompts continued by 64 tokens: with this cache, without one, and by their own `generate`."""
+    ours = through_folder(theirs, folder)
+    prompt, valid = torch.randint(1, 41, (3, 9)), padding(3, 9, "left", 6)
+
+    def everything(ids, newest):
+        told = torch.cat([valid, torch.ones(3, ids.shape[1] - 9, dtype=torch.bool)], 1)
+        return ours(ids, valid=told)
+
+    def the_newest(ids, newest):
+        return ours(newest, valid=valid if newest is prompt else None, cache=cache)
+
+    anew, kept = greedy(everything, prompt), greedy(the_newest, prompt)
+    made = generated(theirs, prompt, valid)
+    assert torch.equal(kept, anew)
+    assert torch.equal(kept, made[:, 9:])

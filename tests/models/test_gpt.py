@@ -11,15 +11,8 @@ from heedful.convert import FAMILIES
 from tests.models.parity import (
     DTYPES,
     build,
-    generated,
-    greedy,
-    leaves,
-    losses,
-    padding,
-    position_ids,
-    same_gradients,
-    same_logits,
-    through_folder,
+    compare_decoders,
+    compare_greedy_decoders,
 )
 
 OFF = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0}
@@ -66,16 +59,7 @@ def compare(settings, seed, side, dtype, folder):
     torch.manual_seed(seed)
     vocab, length = 29 + 2 * seed, 7 + seed
     theirs = build(GPT2LMHeadModel, config(vocab, length + 3, **settings), "eager" if seed % 2 else "sdpa", dtype)
-    ours = through_folder(theirs, folder, dtype)
-    ids, valid = torch.randint(1, vocab, (4, length)), padding(4, length, side, length - 2)
-    at = position_ids(valid) if side == "left" else None
-
-    logits = ours(ids, valid=valid)
-    expected = theirs(input_ids=ids, attention_mask=valid.long(), position_ids=at, use_cache=False).logits
-    same_logits(logits, expected, valid)
-    for loss in losses(logits, expected, valid, vocab, "weighted" if side == "right" else "cross-entropy"):
-        loss.backward()
-    same_gradients(FAMILIES["gpt2"], ours, leaves(theirs))
+    compare_decoders(FAMILIES["gpt2"], theirs, vocab, length, side, dtype, folder)
 
 
 @DTYPES
@@ -96,19 +80,4 @@ def test_greedy_decoding_with_a_cache_is_that_without_and_that_of_transformers(c
     torch.manual_seed(5)
     settings = {"n_embd": 24, "n_head": 3, "n_layer": 2, "tie_word_embeddings": False}
     theirs = build(GPT2LMHeadModel, config(41, 76, **settings), least=0.3, most=0.6)
-    ours = through_folder(theirs, tmp_path)
-    prompt, valid = torch.randint(1, 41, (3, 9)), padding(3, 9, "left", 6)
-
-    def everything(ids, newest):
-        told = torch.cat([valid, torch.ones(3, ids.shape[1] - 9, dtype=torch.bool)], 1)
-        return ours(ids, valid=told)
-
-    held = cache()
-
-    def the_newest(ids, newest):
-        return ours(newest, valid=valid if newest is prompt else None, cache=held)
-
-    anew, kept = greedy(everything, prompt), greedy(the_newest, prompt)
-    made = generated(theirs, prompt, valid)
-    assert torch.equal(kept, anew)
-    assert torch.equal(kept, made[:, 9:])
+    compare_greedy_decoders(theirs, cache(), tmp_path)

@@ -11,15 +11,8 @@ from heedful.convert import FAMILIES
 from tests.models.parity import (
     DTYPES,
     build,
-    generated,
-    greedy,
-    leaves,
-    losses,
-    padding,
-    position_ids,
-    same_gradients,
-    same_logits,
-    through_folder,
+    compare_decoders,
+    compare_greedy_decoders,
 )
 
 # A head width is even, for rotary turns pairs of columns; nothing else here is round.
@@ -119,16 +112,7 @@ def compare(settings, seed, side, dtype, folder):
     # Their eager attention makes NaN in float64: its masks do not fit into the float32 of its softmax.
     attention = "eager" if seed % 2 and dtype == torch.float32 else "sdpa"
     theirs = build(LlamaForCausalLM, config(vocab, 19 + 5 * seed, **settings), attention, dtype)
-    ours = through_folder(theirs, folder, dtype)
-    ids, valid = torch.randint(1, vocab, (4, length)), padding(4, length, side, length - 2)
-    at = position_ids(valid) if side == "left" else None
-
-    logits = ours(ids, valid=valid)
-    expected = theirs(input_ids=ids, attention_mask=valid.long(), position_ids=at, use_cache=False).logits
-    same_logits(logits, expected, valid)
-    for loss in losses(logits, expected, valid, vocab, "weighted" if side == "right" else "cross-entropy"):
-        loss.backward()
-    same_gradients(FAMILIES["llama"], ours, leaves(theirs))
+    compare_decoders(FAMILIES["llama"], theirs, vocab, length, side, dtype, folder)
 
 
 @DTYPES
@@ -158,19 +142,4 @@ def test_the_llama3_configuration_has_fast_slow_and_mixed_pairs():
 def test_greedy_decoding_with_a_cache_is_that_without_and_that_of_transformers(cache, tmp_path):
     torch.manual_seed(2)
     theirs = build(LlamaForCausalLM, config(41, **CONFIGURATIONS["grouped"]), least=0.3, most=0.6)
-    ours = through_folder(theirs, tmp_path)
-    prompt, valid = torch.randint(1, 41, (3, 9)), padding(3, 9, "left", 6)
-
-    def everything(ids, newest):
-        told = torch.cat([valid, torch.ones(3, ids.shape[1] - 9, dtype=torch.bool)], 1)
-        return ours(ids, valid=told)
-
-    held = cache()
-
-    def the_newest(ids, newest):
-        return ours(newest, valid=valid if newest is prompt else None, cache=held)
-
-    anew, kept = greedy(everything, prompt), greedy(the_newest, prompt)
-    made = generated(theirs, prompt, valid)
-    assert torch.equal(kept, anew)
-    assert torch.equal(kept, made[:, 9:])
+    compare_greedy_decoders(theirs, cache(), tmp_path)
