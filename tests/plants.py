@@ -119,8 +119,7 @@ def _kernel_scales_by_length() -> None:
 def _kernel_shares_with_the_empty() -> None:
     """A query that may look at nobody looks at everybody alike."""
 
-    def wrong(q: Tensor, k: Tensor, plan: Any, scale: float) -> Tensor:
-        scores = plan.adjust(q @ kernel.per_head(k, q).mT * scale)
+    def wrong(scores: Tensor, plan: Any) -> Tensor:
         if plan.keep is not None:
             scores = scores.masked_fill(~plan.keep, -1e9)
         return scores.softmax(-1)
@@ -132,11 +131,11 @@ def _context_forgets_padding() -> None:
     """`valid` is not and-ed into the plan."""
     right = Context._lower
 
-    def wrong(self: Context, m: Any, bias: Any, source: str, kernel_name: str, tables: Any) -> Any:
+    def wrong(self: Context, m: Any, bias: Any, source: str, kernel_name: str) -> Any:
         k = self._key_side(source)
         valid = k.facts.pop("valid", None)
         try:
-            return right(self, m, bias, source, kernel_name, tables)
+            return right(self, m, bias, source, kernel_name)
         finally:
             if valid is not None:
                 k.facts["valid"] = valid

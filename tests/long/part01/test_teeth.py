@@ -34,6 +34,9 @@ def test_a_planted_bug_turns_its_law_red(plant: str) -> None:
     # 1: tests were run, and one failed. Anything else is no verdict of a law.
     assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]
     assert "1 failed" in done.stdout
+    # By its verdict on values: a plant that no longer fits the code it patches would fail by a TypeError.
+    assert "AssertionError" in done.stdout
+    assert "TypeError" not in done.stdout
 
 
 @pytest.mark.parametrize("law", sorted({plant.law for plant in PLANTS.values()}))
