@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the same names, for editors and type checkers
     from heedful import attention as attention
     from heedful import block as block
+    from heedful import decode as decode
     from heedful import embedding as embedding
     from heedful import explain as explain
     from heedful import head as head
@@ -19,10 +20,15 @@ if TYPE_CHECKING:  # the same names, for editors and type checkers
     from heedful import models as models
     from heedful import position as position
     from heedful import surgery as surgery
+    from heedful import tasks as tasks
+    from heedful import train as train
     from heedful.attention.cache import Fixed as Fixed
     from heedful.attention.cache import Growing as Growing
     from heedful.attention.kernel import attend as attend
     from heedful.attention.layer import Attention as Attention
+    from heedful.decode import generate as generate
+    from heedful.decode import stream as stream
+    from heedful.decode import translate as translate
     from heedful.embedding import Embedding as Embedding
     from heedful.folder import load as load
     from heedful.folder import save as save
@@ -48,6 +54,9 @@ _SHELF = {
     "model": "heedful.model",
     "models": "heedful.models",
     "surgery": "heedful.surgery",
+    "tasks": "heedful.tasks",
+    "decode": "heedful.decode",
+    "train": "heedful.train",
     "explain": "heedful.explain",
     "Embedding": "heedful.embedding",
     "Attention": "heedful.attention.layer",
@@ -60,6 +69,9 @@ _SHELF = {
     "recipe": "heedful.models.recipe",
     "load": "heedful.folder",
     "save": "heedful.folder",
+    "translate": "heedful.decode",
+    "generate": "heedful.decode",
+    "stream": "heedful.decode",
     "Around": "heedful.trace",
     "note": "heedful.trace",
     "listen": "heedful.trace",

@@ -56,12 +56,12 @@ class Plan:
         self.lonely: Tensor | None = None
         self.heads = 1
         # Lowered here, before the first block runs: checkpointed blocks must not make plans of their own.
-        if kernel == "reference":
+        if kernel == "reference" or (kernel == "auto" and q.device.type == "cpu"):
             _ = self.keep
             for term in self.bias:
                 if isinstance(term, Added):
                     self.added(term)
-        elif not self.is_causal:
+        if kernel != "reference" and not self.is_causal:
             self.fused = self._fuse()
             if self.keep is not None and q.device.type == "cuda":
                 # cuDNN gives such a query the mean of all values, in half precision.
@@ -219,7 +219,7 @@ class Context:
         mask: Mask,
         bias: Sequence[nn.Module] = (),
         source: str = "own",
-        kernel: str = "sdpa",
+        kernel: str = "auto",
     ) -> Plan:
         """The plan of a pattern, made once a forward."""
         pattern = Pattern(mask, tuple(bias), source, kernel)

@@ -15,12 +15,9 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
-import hashlib
 import itertools
 import json
 import os
-import shutil
-import tempfile
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,13 +28,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from heedful import disk
 from heedful.convert import FAMILIES
 from heedful.convert.table import complain
 from heedful.model import Shell
 from heedful.models.recipe import RECIPES, YOURS
 from heedful.trace import Around, paths
 
-FORMAT = 1
 SHARD = 4 * 2**30  # bytes in one weights file at most
 
 Places = dict[str, list[tuple[nn.Module, str]]]
@@ -50,7 +47,7 @@ def load(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> Shell:
-    """A model from a folder, heedful's own or Hugging Face's, ready to use (in eval mode).
+    """A model from a folder, heedful's own or Hugging Face's, or a run's; ready to use (in eval mode).
 
     recipe   your own recipe, where the folder was saved from it
     dtype    the file's, if not given
@@ -58,15 +55,16 @@ def load(
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; a model is a folder with config.json and its weights")
+    folder = _of_run(folder)
     # The manifest first: it tells damage from a folder of another kind.
-    listed = _manifest(folder)
-    _check_files(folder, listed)
-    config = _json(folder / "config.json")
+    listed = disk.manifest(folder)
+    disk.check(folder, listed)
+    config = disk.json_object(folder / "config.json")
     if "format" in config:
         model, tensors = _own(folder, config, listed, recipe)
     else:
         model, tensors = _theirs(folder, config)
-    for name, places in _tensors(model).items():
+    for name, places in tensors_by_name(model).items():
         # A copy: what safetensors gives is the file itself, mapped, and follows it.
         parameter = nn.Parameter(tensors.pop(name).to(device=device, dtype=dtype, copy=True))
         for module, leaf in places:
@@ -76,64 +74,25 @@ def load(
     return model.eval()
 
 
+def _of_run(folder: Path) -> Path:
+    """A run's best checkpoint, or its latest; any other folder as it is."""
+    if (folder / "config.json").exists():
+        return folder
+    return next((folder / name for name in ("best", "latest") if (folder / name).exists()), folder)
+
+
 def save(model: Shell, folder: str | os.PathLike[str]) -> None:
-    """Write a model's folder: beside it first, then in its place, so that none is ever half-written."""
-    folder = Path(folder)
-    files = _files(model)
-    _check_place(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        for name, text in files.items():
-            (beside / name).write_text(text, encoding="utf-8")
-        _write_weights(model, beside)
-        written = sorted(path for path in beside.iterdir())
-        manifest = {"format": FORMAT, "files": {path.name: _sha256(path) for path in written}}
-        (beside / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-        for path in beside.iterdir():
-            _fsync(path)
-        beside.chmod(0o755)
-        _put_in_place(beside, folder)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
+    """Write a model's folder, whole or not at all."""
+    disk.write(Path(folder), contents(model))
 
 
-def _check_place(folder: Path) -> None:
-    """Only a folder that `save` wrote, and nobody else added to, is overwritten."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    listed = _manifest(folder) if folder.is_dir() else {}
-    if not listed:
-        raise ValueError(f"{folder} exists and is not a model's folder: choose another, or remove it")
-    others = sorted(path.name for path in folder.iterdir() if path.name not in {"manifest.json", *listed})
-    if others:
-        raise ValueError(
-            f"{folder} holds what is not the model's ({', '.join(others[:5])}): choose another folder, or move it away"
-        )
+def contents(model: Shell) -> list[disk.Part]:
+    """What a model's folder holds, to be written; raises before anything is."""
+    texts = [disk.text(name, content) for name, content in _texts(model).items()]
+    return [*texts, functools.partial(_write_weights, model)]
 
 
-def _put_in_place(beside: Path, folder: Path) -> None:
-    old = None
-    if folder.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-        try:
-            os.replace(folder, old)
-        except BaseException:
-            old.rmdir()
-            raise
-    try:
-        os.replace(beside, folder)
-    except BaseException:
-        if old is not None:
-            os.replace(old, folder)
-        raise
-    _fsync(folder.parent)
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _files(model: Shell) -> dict[str, str]:
+def _texts(model: Shell) -> dict[str, str]:
     """Everything but the weights, as text; raises before anything is written."""
     if not isinstance(model, Shell):
         raise ValueError(
@@ -148,7 +107,7 @@ def _files(model: Shell) -> dict[str, str]:
         raise ValueError("this model is on the meta device, without values: there is nothing to save")
     name, arguments = model.recipe
     try:
-        config = json.dumps({"format": FORMAT, "recipe": name, "arguments": arguments}, indent=2)
+        config = json.dumps({"format": disk.FORMAT, "recipe": name, "arguments": arguments}, indent=2)
     except TypeError as error:
         raise ValueError(
             f"the arguments of {name} must be plain values (numbers, strings, lists, dicts): {error}"
@@ -185,7 +144,7 @@ _PASSING = {"training", "p", "dropout", "kernel", "recipe", "generation", "token
 
 def _described(model: nn.Module) -> list[dict[str, object]]:
     """Every part in order: its path, class and settings, its tensors' shapes, and where shared ones stand first."""
-    first = {id(_tensor(places)): name for name, places in _tensors(model).items()}
+    first = {id(one_tensor(places)): name for name, places in tensors_by_name(model).items()}
     found: list[dict[str, object]] = []
     for path, part in paths(model):
         facts: dict[str, object] = {"path": path, "class": f"{type(part).__module__}.{type(part).__qualname__}"}
@@ -228,7 +187,7 @@ def _card(model: Shell, name: str, arguments: Mapping[str, object]) -> str:
     )
 
 
-def _tensors(model: nn.Module) -> Places:
+def tensors_by_name(model: nn.Module) -> Places:
     """Every tensor that belongs on disk, by its first path, with all the places where it stands."""
     found: Places = {}
     names: dict[int, str] = {}
@@ -249,7 +208,7 @@ def _tensors(model: nn.Module) -> Places:
     return found
 
 
-def _tensor(places: list[tuple[nn.Module, str]]) -> Tensor:
+def one_tensor(places: list[tuple[nn.Module, str]]) -> Tensor:
     module, leaf = places[0]
     tensor = module._parameters[leaf]
     assert tensor is not None
@@ -258,8 +217,8 @@ def _tensor(places: list[tuple[nn.Module, str]]) -> Tensor:
 
 def _write_weights(model: nn.Module, folder: Path) -> None:
     tensors: dict[str, Tensor] = {}
-    for name, places in _tensors(model).items():
-        tensors[name] = _tensor(places).detach().contiguous()
+    for name, places in tensors_by_name(model).items():
+        tensors[name] = one_tensor(places).detach().contiguous()
     shards: list[dict[str, Tensor]] = [{}]
     for name, tensor in tensors.items():
         if shards[-1] and _bytes(shards[-1].values()) + _bytes([tensor]) > SHARD:
@@ -285,9 +244,9 @@ def _bytes(tensors: Any) -> int:
 def _own(
     folder: Path, config: Mapping[str, Any], listed: Mapping[str, str], recipe: Callable[..., Shell] | None
 ) -> tuple[Shell, dict[str, Tensor]]:
-    if config["format"] != FORMAT:
+    if config["format"] != disk.FORMAT:
         raise ValueError(
-            f"{folder}: its format is {config['format']}, this heedful reads {FORMAT}: a newer heedful may read it"
+            f"{folder}: its format is {config['format']}, this heedful reads {disk.FORMAT}: a newer heedful may read it"
         )
     if not listed:
         raise ValueError(f"{folder}: its manifest.json is missing or damaged, so nothing says whether it is whole")
@@ -302,7 +261,7 @@ def _own(
         )
     model = _build(build, arguments, folder)
     if (folder / "generation.json").exists():
-        model.generation = _json(folder / "generation.json")
+        model.generation = disk.json_object(folder / "generation.json")
     shapes = _shapes(model)
     readers = _weights(folder, listed)
     tensors = {key: read() for key, read in readers.items() if key in shapes}
@@ -327,7 +286,7 @@ def _theirs(folder: Path, config: Mapping[str, Any]) -> tuple[Shell, dict[str, T
     model = _build(RECIPES[family.recipe], family.build_arguments(config), folder)
     special = dict(config)
     with contextlib.suppress(FileNotFoundError):
-        special.update(_json(folder / "generation_config.json", missing_ok=True))
+        special.update(disk.json_object(folder / "generation_config.json", missing_ok=True))
     ids = {"begin": "bos_token_id", "end": "eos_token_id", "pad": "pad_token_id", "start": "decoder_start_token_id"}
     model.generation = {ours: special[theirs] for ours, theirs in ids.items() if special.get(theirs) is not None}
     return model, family.read(_weights(folder), _shapes(model))
@@ -349,14 +308,14 @@ def _build(build: Callable[..., Shell], arguments: Mapping[str, Any], folder: Pa
 
 
 def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(_tensor(places).shape) for name, places in _tensors(model).items()}
+    return {name: tuple(one_tensor(places).shape) for name, places in tensors_by_name(model).items()}
 
 
 def _weights(folder: Path, listed: Mapping[str, str] | None = None) -> dict[str, Callable[[], Tensor]]:
     """Functions that read a tensor each, from one file or from shards; from `listed` files alone, if given."""
     index = folder / "model.safetensors.index.json"
     if index.exists():
-        weight_map = _json(index).get("weight_map")
+        weight_map = disk.json_object(index).get("weight_map")
         if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
             raise ValueError(f"{index} has no weight_map, which says in which file each tensor is")
         files = sorted(set(weight_map.values()))
@@ -391,53 +350,3 @@ def _tokenizer(path: Path) -> object | None:
     # Text that a user types never becomes a special token.
     tokenizer.encode_special_tokens = True
     return tokenizer
-
-
-def _manifest(folder: Path) -> dict[str, str]:
-    """What heedful's own manifest lists, name -> sha256; nothing where there is none, or another program's."""
-    path = folder / "manifest.json"
-    try:
-        manifest = _json(path) if path.exists() else {}
-    except ValueError:
-        return {}
-    files = manifest.get("files")
-    ours = set(manifest) == {"format", "files"} and isinstance(files, dict) and "config.json" in files
-    return files if ours and isinstance(files, dict) else {}
-
-
-def _check_files(folder: Path, listed: Mapping[str, str]) -> None:
-    for name, digest in listed.items():
-        path = folder / name
-        if Path(name).name != name or not path.is_file():
-            raise ValueError(
-                f"{folder}: its manifest names {name!r}, which is not a file in it: the folder is incomplete"
-            )
-        if _sha256(path) != digest:
-            raise ValueError(f"{path} is damaged: its content is not what the manifest says. Load another copy")
-
-
-def _json(path: Path, missing_ok: bool = False) -> dict[str, Any]:
-    if not path.is_file():
-        if missing_ok:
-            return {}
-        raise ValueError(f"{path.parent} has no {path.name}: it is not a model's folder, or incomplete")
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} holds a {type(value).__name__}, not an object")
-    return value
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

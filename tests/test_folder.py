@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from torch import nn
 
 import heedful
+from heedful import disk
 from heedful import folder as folders
 from heedful.models import RECIPES, gpt
 from tests.models.parity import named
@@ -291,7 +292,7 @@ def resealed(folder):
     """A manifest that fits what is there now: as of someone who changed the files on purpose."""
     manifest = json.loads((folder / "manifest.json").read_text())
     names = [path.name for path in folder.iterdir() if path.is_file() and path.name != "manifest.json"]
-    manifest["files"] = {name: folders._sha256(folder / name) for name in names}
+    manifest["files"] = {name: disk.sha256(folder / name) for name in names}
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -338,7 +339,7 @@ def test_a_manifest_names_files_in_its_own_folder_and_no_others(listed, folder, 
     shutil.copy(folder / "model.safetensors", tmp_path / "x.safetensors")
     (folder / "sub").mkdir()
     files = json.loads((folder / "manifest.json").read_text())["files"]
-    rewritten(folder / "manifest.json", files=files | {listed: folders._sha256(tmp_path / "x.safetensors")})
+    rewritten(folder / "manifest.json", files=files | {listed: disk.sha256(tmp_path / "x.safetensors")})
     refused(folder, "manifest", repr(listed))
 
 
@@ -537,12 +538,12 @@ def failing(real, after):
 STEPS = [
     ("heedful.folder.save_file", 0),
     ("heedful.folder.save_file", 1),
-    ("heedful.folder._sha256", 0),
-    ("heedful.folder._sha256", 3),
-    ("heedful.folder.os.fsync", 0),
-    ("heedful.folder.os.fsync", 2),
-    ("heedful.folder.os.replace", 0),
-    ("heedful.folder.os.replace", 1),
+    ("heedful.disk.sha256", 0),
+    ("heedful.disk.sha256", 3),
+    ("heedful.disk.os.fsync", 0),
+    ("heedful.disk.os.fsync", 2),
+    ("heedful.disk.os.replace", 0),
+    ("heedful.disk.os.replace", 1),
     ("heedful.folder.Path.write_text", 0),
     ("heedful.folder.Path.write_text", 2),
 ]
@@ -550,7 +551,8 @@ STEPS = [
 
 def target(where):
     """The function at a dotted place."""
-    owner, name = sys.modules["heedful.folder"], where.removeprefix("heedful.folder.").split(".")
+    _, module, *name = where.split(".")
+    owner = sys.modules[f"heedful.{module}"]
     for part in name[:-1]:
         owner = getattr(owner, part)
     return owner, name[-1], getattr(owner, name[-1])
@@ -585,7 +587,7 @@ def failing_once(real, at):
     return called
 
 
-@pytest.mark.parametrize(("where", "after"), [step for step in STEPS if step != ("heedful.folder.os.replace", 1)])
+@pytest.mark.parametrize(("where", "after"), [step for step in STEPS if step != ("heedful.disk.os.replace", 1)])
 def test_a_failure_in_the_middle_of_a_first_save_leaves_nothing(where, after, tmp_path, monkeypatch):
     owner, name, real = target(where)
     with monkeypatch.context() as patch:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from heedful.attention import attend, choose
+from heedful.attention import attend, choose, kernel
 from heedful.mask import causal, everything, key, nothing, query, same, window
 from heedful.position import Added, Mapped
 
@@ -221,7 +221,7 @@ def test_the_sdpa_kernel_refuses_a_soft_cap_and_says_what_works():
 def test_an_unknown_kernel_is_refused_by_name():
     q, k, v = random_qkv(torch.float32)
     for ask in (lambda: choose(kernel="flash"), lambda: attend(q, k, v, kernel="flash")):
-        with pytest.raises(ValueError, match=r'kernel="flash"; there are "auto", \'reference\', \'sdpa\''):
+        with pytest.raises(ValueError, match=r'kernel="flash"; there are \'auto\', \'reference\', \'sdpa\''):
             ask()
 
 
@@ -237,6 +237,13 @@ def test_an_unknown_kernel_is_refused_by_name():
         ({"mask": causal, "bias": (Step(), Step())}, "sdpa", "fused; causal and the biases travel as one tensor"),
         ({"bias": (SoftCap(1.0),)}, "reference", "SoftCap maps scores, and no fused kernel here does"),
         ({"bias": (Step(), SoftCap(1.0))}, "reference", "SoftCap maps scores, and no fused kernel here does"),
+        ({"k": torch.zeros(1, 1, 512, 8)}, "sdpa", "fused; every look is allowed"),
+        (
+            {"k": torch.zeros(1, 1, 512, 8, dtype=torch.bfloat16)},
+            "reference",
+            "plain products; 512 keys in half precision on a CPU are faster so",
+        ),
+        ({"k": torch.zeros(1, 1, 513, 8, dtype=torch.bfloat16)}, "sdpa", "fused; every look is allowed"),
         ({"kernel": "reference"}, "reference", "asked for"),
         ({"mask": causal, "bias": (Step(),), "kernel": "sdpa"}, "sdpa", "asked for"),
         ({"bias": (SoftCap(1.0),), "kernel": "reference"}, "reference", "asked for"),
@@ -244,6 +251,25 @@ def test_an_unknown_kernel_is_refused_by_name():
 )
 def test_choose_says_which_kernel_and_why(arguments, kernel, why):
     assert choose(**arguments) == (kernel, why)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("keys", [5, 513])
+def test_auto_runs_the_kernel_that_choose_names(dtype, keys, monkeypatch):
+    ran = []
+
+    def spied(name, real):
+        def counted(*args):
+            ran.append(name)
+            return real(*args)
+
+        return counted
+
+    for name in ("reference", "sdpa"):
+        monkeypatch.setitem(kernel.KERNELS, name, spied(name, kernel.KERNELS[name]))
+    q = k = v = torch.randn(1, 2, keys, 8, dtype=dtype)
+    attend(q, k, v)
+    assert ran == [choose(k=k).kernel]
 
 
 def of(*shape, **how):

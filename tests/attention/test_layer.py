@@ -312,7 +312,7 @@ def test_what_stands_in_a_memorys_padding_leaks_into_nothing(kernel):
         ({"width": 12, "heads": 6, "kv_heads": 12}, r"kv_heads=12 does not divide heads=6"),
         ({"width": 12, "heads": 6, "kv_heads": 0}, r"kv_heads=0 does not divide heads=6"),
         ({"width": 12, "heads": 0}, r"heads=0"),
-        ({"width": 12, "heads": 2, "kernel": "flash"}, r'kernel="flash"; there are "auto", \'reference\', \'sdpa\''),
+        ({"width": 12, "heads": 2, "kernel": "flash"}, r'kernel="flash"; there are \'auto\', \'reference\', \'sdpa\''),
         ({"width": 12, "heads": 2, "reads": "neighbours"}, r'a layer reads "own" or "memory", not "neighbours"'),
     ],
 )

@@ -13,7 +13,7 @@ import transformers
 
 import heedful
 from heedful.convert.table import Family
-from heedful.folder import _tensors
+from heedful.folder import tensors_by_name
 
 LOGITS = 2e-6  # of the largest logit
 GRADIENTS = 1e-5  # of the largest in the same tensor,
@@ -79,7 +79,7 @@ def same_logits(ours, theirs, real):
 
 def named(model):
     """Our parameters by the first path of each: the names that the tables use."""
-    return {name: module._parameters[leaf] for name, ((module, leaf), *_) in _tensors(model).items()}
+    return {name: module._parameters[leaf] for name, ((module, leaf), *_) in tensors_by_name(model).items()}
 
 
 def under_our_names(family: Family, tensors, ours):
