@@ -8,7 +8,7 @@ PART ?= 01
 .PHONY: demo test check docs bench test-long clean
 
 demo: $(VENV)/demo.done
-	$(BIN)/heedful explain --example self-attention
+	$(BIN)/heedful demo
 
 test: $(VENV)/test.done
 	$(BIN)/python -m pytest -q -n auto --dist worksteal --ignore tests/docs
@@ -23,7 +23,7 @@ docs: $(VENV)/test.done
 	$(BIN)/python -m pytest -q -n auto tests/laws --compatibility docs/compatibility.md
 
 bench: $(VENV)/test.done
-	$(BIN)/python -m bench.cpu
+	$(BIN)/python -m bench
 
 test-long: $(VENV)/test.done
 	$(BIN)/python -m pytest -q -o addopts="--strict-markers --import-mode=importlib" tests/long/part$(PART) --durations=10

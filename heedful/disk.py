@@ -1,10 +1,11 @@
-"""Folders that are whole or not there: written beside, listed with their sums, and renamed into place.
+"""Folders and files that are whole or not there: written beside, and renamed into place.
 
 `manifest.json` lists every file with its sha256. It is written last, so a folder that has one is complete.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -13,6 +14,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 FORMAT = 1
 
@@ -30,14 +33,33 @@ def write(folder: Path, parts: Iterable[Part]) -> None:
             part(beside)
         written = sorted(path for path in beside.iterdir())
         listed = {"format": FORMAT, "files": {path.name: sha256(path) for path in written}}
-        (beside / "manifest.json").write_text(json.dumps(listed, indent=2) + "\n", encoding="utf-8")
+        # No line's end after it: whatever is cut off is missed.
+        (beside / "manifest.json").write_text(json.dumps(listed, indent=2), encoding="utf-8")
         for path in beside.iterdir():
+            path.chmod(0o644)
             fsync(path)
         beside.chmod(0o755)
+        fsync(beside)
         _put_in_place(beside, folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(beside, ignore_errors=True)
+        if isinstance(error, SafetensorError):
+            # Weights are written by another library, which has its own word for a full disk.
+            raise OSError(f"{folder} cannot be written: {error}") from None
         raise
+
+
+def put(path: Path, content: str) -> None:
+    """A file of this text, in place of what stood there."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        beside.write_text(content, encoding="utf-8")
+        fsync(beside)
+        os.replace(beside, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise OSError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def text(name: str, content: str) -> Part:
@@ -91,7 +113,8 @@ def manifest(folder: Path) -> dict[str, str]:
     except ValueError:
         return {}
     files = found.get("files")
-    ours = set(found) == {"format", "files"} and isinstance(files, dict) and "config.json" in files
+    known = set(found) == {"format", "files"} and found["format"] == FORMAT
+    ours = known and isinstance(files, dict) and "config.json" in files
     return files if ours and isinstance(files, dict) else {}
 
 

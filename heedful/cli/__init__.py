@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from cyclopts import CycloptsError
 
-# Each module makes its functions commands, in the order in which help lists them.
+# Each module makes its functions commands.
 from heedful.cli import demo, show, train, use  # noqa: F401
 from heedful.cli.app import app
 from heedful.cli.settings import UsageError
@@ -21,15 +21,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command and exit."""
     code = 0
     try:
-        app(arguments, exit_on_error=False, print_error=True, result_action="return_value")
-        sys.stdout.flush()
-    except CycloptsError:
-        code = 2
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        # Not sys.stdout.flush(): a command may have been started without an output.
+        print(end="", flush=True)
+    except CycloptsError as error:
+        asked = " ".join(["heedful", *(error.command_chain or ())])
+        code = _said(f"{error} Examples: {asked} --help", 2)
     except UsageError as error:
         code = _said(error, 2)
     except BrokenPipeError:
-        # Whoever read the output has seen enough; what is left goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read the output has seen enough.
         code = 128 + signal.SIGPIPE
     except (ValueError, OSError, MemoryError) as error:
         code = _said(error, 1)
@@ -48,18 +49,25 @@ def _ending(error: Exception) -> int:
         return 128 + int(error.signal)
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return 1
+    if isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error):
+        # What a CPU without memory says has no type of its own.
+        return 1
     raise error
 
 
-def _said(error: BaseException, code: int) -> int:
-    print(f"heedful: {str(error) or type(error).__name__}", file=sys.stderr)
+def _said(message: object, code: int) -> int:
+    print(f"heedful: {message}" if str(message) else f"heedful: {type(message).__name__}", file=sys.stderr)
     return code
 
 
 def _leave(code: int) -> NoReturn:
+    try:
+        print(end="", flush=True)
+    except OSError:
+        # What nobody takes goes nowhere; Python would try once more at its end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if "WORLD_SIZE" in os.environ:
         # Under torchrun, PyTorch's own threads sometimes abort a process that ends in the usual way.
-        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from heedful.cli.settings import UsageError
 from heedful.data.files import read_lines
+from heedful.decode.pack import pack
 from heedful.folder import load
 from heedful.model import Shell
 from heedful.train.parallel import place
@@ -17,7 +19,7 @@ TOGETHER = 2000
 
 
 def loaded(folder: Path, device: str | None) -> Shell:
-    return load(folder, device=place(device))
+    return pack(load(folder, device=place(device)))
 
 
 def lines_of(texts: Sequence[str], file: Path | None) -> Iterator[list[str]]:
@@ -25,19 +27,19 @@ def lines_of(texts: Sequence[str], file: Path | None) -> Iterator[list[str]]:
     if texts and file is not None:
         raise UsageError("texts and --file: give one of them")
     if texts:
-        yield list(texts)
-        return
-    if file is None:
-        if sys.stdin.isatty():
-            print("One text a line; Ctrl-D ends.", file=sys.stderr)
-        for line in read_lines(sys.stdin.buffer):
-            yield [line]
-        return
-    held: list[str] = []
-    for line in read_lines(file):
-        held.append(line)
-        if len(held) == TOGETHER:
-            yield held
-            held = []
-    if held:
-        yield held
+        for text in texts:
+            _check_characters(text)
+        return iter([list(texts)])
+    if file is not None:
+        lines = read_lines(file)
+        return iter(lambda: list(itertools.islice(lines, TOGETHER)), [])
+    if sys.stdin.isatty():
+        print("One text a line; Ctrl-D ends.", file=sys.stderr)
+    return ([line] for line in read_lines(sys.stdin.buffer))
+
+
+def _check_characters(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{text!a} is not UTF-8: is it from a file of another encoding?") from None

@@ -1,4 +1,4 @@
-"""Settings of a training from a file, where the command line says nothing else.
+"""What the command line says, and under it, of a training, what a file of settings says.
 
 -c FILE            a file of one's own, or one that comes with heedful, by name
 --resume auto      the run's own config.toml
@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, get_args
 
 from cyclopts import Parameter
 from cyclopts.config import Dict
@@ -17,36 +18,45 @@ from cyclopts.config import Dict
 from heedful.train.config import checked
 
 if TYPE_CHECKING:
-    from cyclopts import App, ArgumentCollection
+    from cyclopts import App, Argument, ArgumentCollection
 
 # A switch that is off until it is named.
-Flag = Annotated[bool, Parameter(negative="")]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 
 TRAININGS = Path(__file__).parents[1] / "trainings"
+
+# A flag that takes back what the file says.
+NOTHING = ("none", "null")
 
 
 class UsageError(Exception):
     """The command line asks for what does not exist."""
 
 
-def trainings() -> Iterator[Path]:
-    """The files that come with heedful."""
-    return iter(sorted(TRAININGS.glob("*.toml")))
+def unknown(kind: str, name: str, known: Collection[str]) -> UsageError:
+    """There is none of this name; these there are, and this one is the nearest."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return UsageError(
+        f'no {kind} "{name}"; there are {", ".join(known)}' + (f'; did you mean "{near[0]}"?' if near else "")
+    )
+
+
+def trainings() -> dict[str, Path]:
+    """The files that come with heedful, by name."""
+    return {path.stem: path for path in sorted(TRAININGS.glob("*.toml"))}
 
 
 def found(name: str) -> Path:
-    """The file of this path, or heedful's own of this name."""
-    path = Path(name)
-    if path.exists() or path.suffix:
+    """The file of this path, or heedful's own of this name; of a run's folder, its settings."""
+    path, known = Path(name), trainings()
+    if path.is_file():
         return path
-    known = {own.stem: own for own in trainings()}
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        raise UsageError(
-            f"{name}: no such file, and no training of this name; there are {', '.join(known)}"
-            + (f'; did you mean "{near[0]}"?' if near else "")
-        )
-    return known[name]
+    # A folder of data may well have the name of the training on it.
+    if name in known:
+        return known[name]
+    if (path / "config.toml").is_file():
+        return path / "config.toml"
+    raise unknown("file of settings, or training,", name, known)
 
 
 def file_of(given: str | None, resume: str | None, out: str | None) -> Path | None:
@@ -57,14 +67,34 @@ def file_of(given: str | None, resume: str | None, out: str | None) -> Path | No
     return own if resume == "auto" and out is not None and own.exists() else None
 
 
-def from_files(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """A layer under the command line: what a flag does not say, the file says."""
-    if commands != ("train",):
-        return
+def layered(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """What a flag does not say, the file says; called with what the command line holds, before it is converted."""
+    if commands == ("train",):
+        _under(app, commands, arguments)
+    for argument in arguments:
+        _check_whole(argument)
+
+
+def _under(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     said = {argument.name: argument.tokens[0].value for argument in arguments if argument.tokens}
     path = file_of(said.get("--config"), said.get("--resume"), said.get("--out"))
-    if path is None:
-        return
+    values = {} if path is None else checked(path)
     # The model's arguments are joined one by one, by the command.
-    values = {name: value for name, value in checked(path).items() if name != "model"}
+    values.pop("model", None)
+    for argument in arguments:
+        if said.get(argument.name) in NOTHING and NoneType in get_args(argument.hint):
+            argument.tokens.clear()
+            values.pop(argument.name.removeprefix("--").replace("-", "_"), None)
     Dict({"train": values}, source=str(path))(app, commands, arguments)
+
+
+def _check_whole(argument: Argument) -> None:
+    """2.5 would be rounded."""
+    if int not in (argument.hint, *get_args(argument.hint)):
+        return
+    for token in argument.tokens:
+        try:
+            int(token.value)
+        except ValueError:
+            where = "" if token.source == "cli" else f" in {token.source}"
+            raise UsageError(f"{argument.name} {token.value}{where}: give a whole number") from None

@@ -1,9 +1,9 @@
 """heedful translate, heedful generate, heedful evaluate."""
 
+import itertools
 import json as writer
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -15,12 +15,13 @@ from heedful.cli.settings import Flag, UsageError
     "translate",
     """\
   heedful translate RUN "Good morning." "How are you?"
-  heedful translate RUN --file a.en > a.de               line by line
-  echo "Good morning." | heedful translate RUN           from a pipe, each line as it comes
+  heedful translate RUN --file a.en > a.de         # a file, line by line
+  echo "Good morning." | heedful translate RUN     # a pipe, as lines come
 """,
 )
 def translate_(
     model: Path,
+    /,
     *texts: str,
     file: Path | None = None,
     beams: int = 5,
@@ -36,7 +37,7 @@ def translate_(
     model
         Folder of a model or of a run.
     texts
-        What to translate; lines from the standard input if nothing is given.
+        What to translate; lines from the standard input if nothing is given. -- goes before what begins with a dash.
     file
         A file to translate, line by line.
     beams
@@ -53,34 +54,34 @@ def translate_(
     from heedful.cli.load import lines_of, loaded
     from heedful.decode import translate
 
-    loads = loaded(model, device)
-    for together in lines_of(texts, file):
-        for source, said in zip(
-            together, translate(loads, together, beams=beams, penalty=penalty, length=length), strict=True
-        ):
+    portions = lines_of(texts, file)
+    translator = loaded(model, device)
+    for together in portions:
+        translations = translate(translator, together, beams=beams, penalty=penalty, length=length)
+        for source, said in zip(together, translations, strict=True):
+            made = {"source": source, "translation": said}
             # A translation is one line, whatever the model says.
-            flat = said.replace("\n", " ")
-            print(
-                writer.dumps({"source": source, "translation": said}, ensure_ascii=False) if json else flat, flush=True
-            )
+            print(writer.dumps(made, ensure_ascii=False) if json else said.replace("\n", " "), flush=True)
 
 
 @command(
     "generate",
     """\
   heedful generate RUN "ROMEO:"
-  heedful generate RUN "ROMEO:" --temperature 0.8 --top-k 20 --length 500 --seed 3
+  heedful generate RUN "ROMEO:" --length 500 --seed 3
+  heedful generate RUN "ROMEO:" --temperature 0.8 --top-k 20
   heedful generate RUN "Q: 2 + 2" --stop "Q:" --temperature 0
 """,
 )
 def generate_(
     model: Path,
+    /,
     *texts: str,
     length: int = 200,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    stop: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    stop: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     seed: int = 0,
     device: str | None = None,
     json: Flag = False,
@@ -113,11 +114,11 @@ def generate_(
     from heedful.cli.load import lines_of, loaded
     from heedful.decode import generate, stream
 
-    loads = loaded(model, device)
+    portions = lines_of(texts, None)
+    writes = loaded(model, device)
     if len(texts) == 1 and not json:
-        print(texts[0], end="", flush=True)
-        for piece in stream(
-            loads,
+        pieces = stream(
+            writes,
             texts[0],
             length=length,
             temperature=temperature,
@@ -125,13 +126,16 @@ def generate_(
             top_p=top_p,
             stop=stop,
             seed=seed,
-        ):
+        )
+        # The first piece before the text itself: what is wrong is said before anything is shown.
+        first = next(pieces, "")
+        for piece in itertools.chain([texts[0], first], pieces):
             print(piece, end="", flush=True)
         print()
         return
-    for together in lines_of(texts, None):
+    for together in portions:
         continued = generate(
-            loads,
+            writes,
             together,
             length=length,
             temperature=temperature,
@@ -149,13 +153,14 @@ def generate_(
     "evaluate",
     """\
   heedful evaluate RUN --source test.en --target test.de
-  heedful evaluate RUN --source test.en --target test.de --beams 5 --json
-  heedful evaluate RUN --text test.txt
+  heedful evaluate RUN --source test.en --target test.de --beams 1 --json
+  heedful evaluate RUN --text test.txt                 # a language model
   heedful evaluate RUN --task numbers-en-de --tokenize char
 """,
 )
 def evaluate_(
     model: Path,
+    /,
     *,
     source: Path | None = None,
     target: Path | None = None,
@@ -166,7 +171,7 @@ def evaluate_(
     penalty: float = 1.0,
     tokenize: str = "13a",
     seed: int = 1,
-    precision: str = "fp32",
+    precision: Literal["fp32", "bf16"] = "fp32",
     device: str | None = None,
     json: Flag = False,
 ) -> None:
@@ -195,7 +200,7 @@ def evaluate_(
     seed
         Of the task's examples.
     precision
-        fp32 or bf16.
+        What is computed in.
     device
         cpu, cuda, ...; the GPU if there is one.
     json
@@ -224,4 +229,3 @@ def evaluate_(
         return
     for name, value in report.items():
         print(f"{name:<18}{value:,.4f}" if isinstance(value, float) else f"{name:<18}{value}")
-    sys.stdout.flush()

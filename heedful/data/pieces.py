@@ -14,9 +14,9 @@ What it takes for one step is several here, for a normalizer of `tokenizers` doe
 Where the ids may differ:
 
     - Of segmentations that are equally likely, a unigram model takes another: it adds in 64 bits, not in 32.
-    - Where user-defined pieces may overlap, the longest is found first; sentencepiece has others there.
+    - A user-defined piece is found wherever it stands, the longest first. Where another piece overlaps it,
+      sentencepiece may take that one.
     - With byte fallback, U+FDD1 and a few noncharacters after it are U+FDD0.
-    - A map that also folds case leaves some capitals under a mark apart from it, as I with a dot above.
 
 Where only the text may differ: bytes that are no UTF-8, which no text makes, are one U+FFFD each;
 sentencepiece still reads those of their neighbours that are whole characters.
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 UNIGRAM, BPE = 1, 2
 SPACE = "▁"
-WHOLE_RULES = 1000  # rules on several characters that are no compositions
-MOST_STEPS = 2 * 10**6  # of reading a map; sentencepiece's own take a fourth of it
+WHOLE_RULES = 2000  # on several characters, and of another kind than é from e and ´
+MOST_STEPS = 2 * 10**6  # of reading a map; sentencepiece's own take an eighth of it
 LONGEST_RULE = 100  # bytes
 
 Fields = dict[int, list[Union[int, bytes]]]
@@ -332,7 +332,7 @@ def _mapping(blob: bytes, rules: dict[str, str], apart: str) -> list[Any]:
 
     `Precompiled` looks up a letter with all its marks at once, and then loses marks. Here a stand-in keeps them
     apart, each character is replaced alone, and the stand-in leaves where a rule on several characters says so:
-    then NFC joins them. All the rules on several characters that sentencepiece comes with are of that kind.
+    then NFC joins them. Nearly all rules on several characters are of that kind; the others go first, one by one.
     """
     from tokenizers import Regex, normalizers
 
@@ -358,10 +358,11 @@ def _mapping(blob: bytes, rules: dict[str, str], apart: str) -> list[Any]:
         if joined:
             joins.add(parts)
         else:
-            whole += [key for key in keys if not _case_alone(key, rules[key])]
-    unstable = [key for key in whole if any(c in single for c in rules[key])]
-    if unstable or len(whole) > WHOLE_RULES:
-        key = (unstable or whole)[0]
+            whole += keys
+    # The map would go on with what they make.
+    again = [key for key in whole if any(c in single for c in rules[key])]
+    if again or len(whole) > WHOLE_RULES:
+        key = min(again or whole)
         raise ValueError(f"its normalisation has rules that cannot be read here, such as {key!r} -> {rules[key]!r}")
     # No character alone is changed by NFC, only by the map.
     if joins and not all(unicodedata.is_normalized("NFC", single.get(c, c)) for c in map(chr, range(0x30000))):
@@ -388,15 +389,6 @@ def _mapping(blob: bytes, rules: dict[str, str], apart: str) -> list[Any]:
         places = [f"(?=[{_chars(parts)}])(?<={'|'.join(contexts)})" for contexts, parts in after.items()]
         steps += [normalizers.Replace(Regex(f"{literal}(?:{'|'.join(places)})"), ""), nfc]
     return [*steps, normalizers.Replace(apart, "")]
-
-
-def _case_alone(key: str, value: str) -> bool:
-    """Whether the two differ only in case, and in how marks are joined."""
-    return _folded(key) == _folded(value)
-
-
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def _literal(text: str) -> str:

@@ -182,7 +182,8 @@ def _parts(
 ) -> tuple[Decoder | EncoderDecoder, Tokenizer, _Special]:
     if not isinstance(model, kind) or not isinstance(model, (Decoder, EncoderDecoder)):
         other = f"use {other}" if isinstance(model, (Decoder, EncoderDecoder)) else "it does not write texts"
-        raise ValueError(f"{name} takes a {kind.__name__}, which {does}; this is a {type(model).__name__}: {other}")
+        article = "an" if type(model).__name__[0] in "AEIOU" else "a"
+        raise ValueError(f"{name} is for what {does}; this is {article} {type(model).__name__}: {other}")
     if model.tokenizer is None:
         raise ValueError(
             "the model has no tokenizer, so it cannot read text: its folder needs a tokenizer.json, "

@@ -29,5 +29,6 @@ def looked(model: Shell, source: str, target: str) -> tuple[Tensor, list[str], l
     path = f"decoder.layers.{len(model.decoder.layers) - 1}.cross.weights"
     with torch.no_grad(), listen(model, only=[path]) as trace:
         model(*ids)
-    names = [[tokenizer.decode([i], skip_special_tokens=False) for i in row] for row in (said, read)]
+    # A piece that is a lone space would have no name.
+    names = [[tokenizer.decode([i], skip_special_tokens=False).strip() or "␣" for i in row] for row in (said, read)]
     return trace[path][0].mean(0), names[0], names[1]

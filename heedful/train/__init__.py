@@ -22,4 +22,7 @@ __all__ = ["Config", "Outcome", "evaluate", "train"]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"heedful.train has no {name!r}; it has: {', '.join(_HOMES)}")
-    return getattr(importlib.import_module(f"heedful.train.{_HOMES[name]}"), name)
+    found = getattr(importlib.import_module(f"heedful.train.{_HOMES[name]}"), name)
+    # Importing a module puts it here under its own name, and `evaluate` is also a function's.
+    globals()[name] = found
+    return found

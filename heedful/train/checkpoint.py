@@ -7,12 +7,14 @@
     checkpoints/step-00001000/
                        a model's folder, and what going on needs: optimizer.safetensors, trainer_state.json
     latest, best       links to checkpoints
+    tensorboard/       the curves once more, if they were asked for
 
 A checkpoint is written beside and renamed, so a kill leaves the one before. `latest` moves only when it is whole.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -20,17 +22,21 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 from torch.optim import Optimizer
 
 from heedful import disk
-from heedful.folder import contents, load
+from heedful.folder import contents, load, one_tensor, tensors_by_name
 from heedful.model import Shell
 from heedful.train.measure import Measured
 from heedful.train.optimizer import optimizer_tensors, restore
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 
 @dataclass
@@ -91,15 +97,41 @@ class Run:
         def write_optimizer(folder: Path) -> None:
             save_file(optimizer_tensors(model, optimizer), folder / "optimizer.safetensors")
 
+        broken = not_finite(model)
+        if broken is not None:
+            raise ValueError(f"step {state.step}: the weights of {broken} are not finite, so they are not saved")
         resume = disk.text("trainer_state.json", json.dumps(dataclasses.asdict(state), indent=2) + "\n")
         here = self.checkpoint(state.step)
-        disk.write(here, [*contents(model), write_optimizer, resume])
-        self.point("latest", here)
-        if state.best_step == state.step:
-            self.point("best", here)
+        try:
+            disk.write(here, [*contents(model), write_optimizer, resume])
+            self.point("latest", here)
+            if state.best_step == state.step:
+                self.point("best", here)
+        except OSError as error:
+            raise OSError(
+                f"step {state.step} could not be saved: {error}. The checkpoints in {self.checkpoints} are whole; "
+                f"make room, and go on with --resume auto"
+            ) from None
         for step in self.steps()[keep:]:
             if step != state.best_step:
-                shutil.rmtree(self.checkpoint(step))
+                self.remove(step)
+
+    def remove(self, step: int) -> None:
+        """A checkpoint, gone at once: what a kill leaves of it bears another name."""
+        gone = self.checkpoints / f".step-{step:08d}.gone"
+        os.replace(self.checkpoint(step), gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def go_back(self, state: State) -> None:
+        """Make the checkpoint of `state` the latest: later ones are damaged, and a kill may have left links behind."""
+        for step in self.steps():
+            if step > state.step:
+                self.remove(step)
+        self.point("latest", self.checkpoint(state.step))
+        if self.checkpoint(state.best_step).exists():
+            self.point("best", self.checkpoint(state.best_step))
+        else:
+            (self.folder / "best").unlink(missing_ok=True)
 
     def point(self, name: str, to: Path) -> None:
         """Move a link, at once."""
@@ -129,6 +161,12 @@ class Run:
             shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
 
 
+def not_finite(model: nn.Module) -> str | None:
+    """The name of the first weights that have an infinity or a NaN among them, if any have."""
+    tensors = {name: one_tensor(places) for name, places in tensors_by_name(model).items()}
+    return next((name for name, weights in tensors.items() if not weights.isfinite().all()), None)
+
+
 def resume(folder: Path, model: Shell, optimizer: Optimizer) -> State:
     """Put a checkpoint's weights and optimizer into these, and say where it stood."""
     weights = load(folder)
@@ -153,30 +191,48 @@ def averaged(folders: Sequence[Path]) -> Shell:
 
 
 class Metrics:
-    """`metrics.jsonl`: a line a step. Going on from a checkpoint forgets what came after it."""
+    """`metrics.jsonl`: a line a step. Going on from a checkpoint forgets what came after it.
 
-    def __init__(self, folder: Path, step: int, *, write: bool) -> None:
+    tensorboard   copy each line for TensorBoard, too
+    """
+
+    def __init__(self, folder: Path, step: int, *, write: bool, tensorboard: bool = False) -> None:
+        self.path = folder / "metrics.jsonl"
         self.file: TextIO | None = None
+        self.board: SummaryWriter | None = None
         if not write:
             return
-        path = folder / "metrics.jsonl"
         kept = [line for line in read_metrics(folder) if line["step"] <= step]
-        beside = path.with_name(f".{path.name}.new")
-        beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        os.replace(beside, path)
+        disk.put(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         # A line is on its way as soon as it is written: who follows the file sees it.
-        self.file = path.open("a", encoding="utf-8", buffering=1)
+        self.file = self.path.open("a", encoding="utf-8", buffering=1)
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, line: Mapping[str, float]) -> None:
-        if self.file is not None:
+        if self.file is None:
+            return
+        try:
             self.file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise OSError(f"{self.path} cannot be written: {error.strerror or error}") from None
+        if self.board is not None:
+            for name, value in line.items():
+                if name != "step":
+                    self.board.add_scalar(name, value, int(line["step"]))
 
     def __enter__(self) -> Metrics:
         return self
 
     def __exit__(self, *error: object) -> None:
         if self.file is not None:
-            self.file.close()
+            # Each line was written when it came; a full disk has been told of by then.
+            with contextlib.suppress(OSError):
+                self.file.close()
+        if self.board is not None:
+            self.board.close()
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

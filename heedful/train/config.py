@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,8 +34,12 @@ class Config:
         A task made by rule, in place of files: numbers-en-de, dates-fr, copy, sort, ...
     examples
         How many examples a task makes.
-    valid_source, valid_target, valid_text
-        Files to measure on. Without them, 1 % of the lines (at most 1,000) is held out.
+    valid_source
+        File of source texts to measure on. Without one, 1 % of the lines is held out, at most 1,000.
+    valid_target
+        File of their translations.
+    valid_text
+        File of text to measure a language model on.
     hold_out
         In place of this 1 %, another share, such as 0.1.
     tokenizer
@@ -44,7 +49,8 @@ class Config:
     longest
         Pairs with more tokens on a side are left out; a language model reads pieces of this length.
     pack
-        Slots of a row that several texts share, each looking at itself alone. 0 pads texts of like length.
+        Slots of a row that several texts share, each looking at itself alone. As many as the longest text has if not
+        given; 0 pads texts of like length instead, and learns more slowly, for such batches are all of one kind.
     vectors
         Word vectors in word2vec's or GloVe's text format, to begin the embedding with (tokenizer = "words").
     fixed_vectors
@@ -75,8 +81,10 @@ class Config:
         Updates until the highest rate; a tenth of all, at most 4,000, if not given.
     floor
         Where the rate ends, for the schedules that fall to an end.
-    every, factor
-        Of the schedules that go in cycles or steps: how many updates one takes, and what it multiplies.
+    every
+        How many updates a cycle or a step takes, for the schedules that have them.
+    factor
+        What a step multiplies the rate by, or a restart its length.
     precision
         fp32, bf16, or auto: bf16 where the machine computes in it.
     compile
@@ -120,7 +128,7 @@ class Config:
     tokenizer: str = "bpe"
     vocabulary: int = 8000
     longest: int = 256
-    pack: int = 0
+    pack: int | None = None
     vectors: str | None = None
     fixed_vectors: bool = False
     recipe: str | None = None
@@ -154,6 +162,9 @@ class Config:
     device: str | None = None
 
 
+# What stands for None among a model's arguments.
+NOTHING = "null"
+
 # Where a run is, and whether it goes on: not what it is.
 OF_THE_CALL = ("out", "resume", "device")
 
@@ -163,17 +174,34 @@ def to_toml(config: Config) -> str:
     values = dataclasses.asdict(config)
     model = values.pop("model")
     lines = [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
-    lines += ["", "[model]", *(f"{name} = {_toml(value)}" for name, value in model.items() if value is not None)]
+    lines += ["", "[model]", *(f"{_key(name)} = {_toml(value)}" for name, value in model.items())]
     return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _toml(name)
 
 
 def _toml(value: object) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(k)} = {_toml(v)}" for k, v in value.items()) + " }"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
-    # JSON writes numbers, truth values and strings as TOML reads them; a character beyond it stays itself.
+    if isinstance(value, float):
+        return repr(value)
+    # TOML has no word for nothing: it is written as on the command line.
+    value = NOTHING if value is None else value
+    # JSON writes whole numbers, truth values and strings as TOML reads them; a character beyond it stays itself.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _read(value: object) -> object:
+    """A model's argument as it was before `_toml`."""
+    if isinstance(value, dict):
+        return {name: _read(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_read(inner) for inner in value]
+    return None if value == NOTHING else value
 
 
 def from_toml(path: Path) -> Config:
@@ -197,4 +225,8 @@ def checked(path: Path) -> dict[str, Any]:
                 f'{path}: there is no setting "{name}"'
                 + (f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}")
             )
+    if "model" in values:
+        if not isinstance(values["model"], dict):
+            raise ValueError(f"{path}: model is {values['model']!r}; its arguments stand under [model]")
+        values["model"] = _read(values["model"])
     return values

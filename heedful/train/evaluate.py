@@ -14,7 +14,7 @@ from heedful.model import EncoderDecoder, Shell
 from heedful.position.added import Learned
 from heedful.tasks import task as named
 from heedful.train.config import Config
-from heedful.train.material import batched, special_of
+from heedful.train.material import batched, runs_on, special_of
 from heedful.train.measure import surprise_of
 from heedful.train.parallel import Group
 from heedful.train.score import score
@@ -45,6 +45,10 @@ def evaluate(
     """
     if model.tokenizer is None:
         raise ValueError("the model has no tokenizer, so it cannot read text: its folder needs a tokenizer.json")
+    if task is not None and examples < 1:
+        raise ValueError(f"examples={examples}: give 1 or more")
+    if model.training:
+        raise ValueError("the model is in training mode, where dropout is on: call model.eval() first")
     if isinstance(model, EncoderDecoder) != (text is None):
         does, wants = ("translates", "source and target, or task") if text is not None else ("continues text", "text")
         raise ValueError(f"this model {does}: measure it on {wants}")
@@ -59,7 +63,8 @@ def evaluate(
     reach = min((part.length for part in model.modules() if isinstance(part, Learned)), default=256)
     config = Config(batch=8192, longest=reach if text is not None else 10**6)
     special = special_of(cast(dict[str, int], model.generation))
-    corpus = batched(config, texts, cast("Tokenizer", model.tokenizer), special, grid=1, measured=True)
+    tokenizer = cast("Tokenizer", model.tokenizer)
+    corpus = batched(config, texts, tokenizer, special, running=runs_on(text), grid=1, measured=True)
     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
         total, tokens = surprise_of(model, corpus, Group(0, 1, device))
         found: dict[str, float | int | str] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,11 @@ def read(config: Config) -> Texts:
     return Texts(kept, held_out, [*said, note])
 
 
+def runs_on(file: str | os.PathLike[str] | None) -> bool:
+    """Whether a file is one text that runs on; a .jsonl holds documents, each of which begins anew."""
+    return file is not None and Path(str(file).lower().removesuffix(".gz")).suffix != ".jsonl"
+
+
 def tokenizer_of(config: Config, texts: Texts) -> Tokenizer:
     """Trained on the training texts, both sides together; or loaded."""
     if config.tokenizer not in text.KINDS:
@@ -91,10 +97,14 @@ def prepare(config: Config, texts: Texts, tokenizer: Tokenizer, grid: int) -> Ma
     said = list(texts.said)
     if not texts.training:
         raise ValueError("there is no text to learn from")
-    training = batched(config, texts.training, tokenizer, special, grid=grid, said=said)
+    one = runs_on(config.text)
+    training = batched(config, texts.training, tokenizer, special, running=one, grid=grid, said=said)
     validation = None
     if texts.validation:
-        validation = batched(config, texts.validation, tokenizer, special, grid=grid, measured=True, said=said)
+        one = runs_on(config.valid_text or config.text)
+        validation = batched(
+            config, texts.validation, tokenizer, special, running=one, grid=grid, measured=True, said=said
+        )
     examples = [one for one in texts.validation if not isinstance(one, str)]
     return Material(training, validation, examples, said)
 
@@ -110,21 +120,23 @@ def batched(
     tokenizer: Tokenizer,
     special: Special,
     *,
+    running: bool,
     grid: int,
     measured: bool = False,
     said: list[str] | None = None,
 ) -> Corpus:
     """Examples in batches: to learn from, or to be `measured` on, every token once.
 
-    said   what was left out is told here; if it is not given, nothing may be left out
+    running   they are one text, and each piece goes on from the one before it
+    said      what was left out is told here; if it is not given, nothing may be left out
     """
     shape = Shape(config.batch, grid)
     sides = _sides(examples)
-    if len(sides) == 1 and len(examples) == 1:
+    if running:
         (ids,) = text.encoded(tokenizer, sides[0])
         return Windows(np.array(ids, dtype=np.int32), config.longest, shape, aligned=measured)
     *source, target = (Ragged(text.encoded(tokenizer, side)) for side in sides)
-    limit = config.pack or config.longest
+    limit = min(config.longest, config.pack or config.longest)
     fits = np.all([side.lengths < limit for side in (*source, target)], axis=0)
     if not fits.all():
         what = f"{(~fits).sum():,} of {len(fits):,} texts have {limit:,} tokens or more"
@@ -132,9 +144,15 @@ def batched(
             raise ValueError(f"{what}: raise longest (or pack)")
         said.append(f"{what} and are left out")
         source, target = [side.only(fits) for side in source], target.only(fits)
-    if config.pack and not measured:
-        return Packed(source[0] if source else None, target, special, shape, config.pack)
+    if config.pack != 0 and not measured:
+        longest = 1 + max(side.lengths.max(initial=0) for side in (*source, target))
+        return Packed(source[0] if source else None, target, special, shape, config.pack or rounded(longest))
     return Padded(source[0] if source else None, target, special, shape)
+
+
+def rounded(slots: int) -> int:
+    """To whole eights, which memory is read in."""
+    return -(-slots // 8) * 8
 
 
 def _sides(examples: Sequence[Pair] | Sequence[str]) -> list[list[str]]:

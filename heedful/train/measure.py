@@ -63,7 +63,13 @@ def measure(
         return None
     model.eval()
     with autocast():
-        loss, tokens = surprise_of(model, material.validation, group)
+        total, tokens = surprise_of(model, material.validation, group)
+    loss = total / tokens
+    if not math.isfinite(loss):
+        raise ValueError(
+            f"the loss on what was held out is {loss}: the training went wrong before. "
+            "The checkpoints that were saved are whole; try a lower rate"
+        )
     examples = material.examples[:translated]
     figures = torch.zeros(3, dtype=torch.float64, device=group.device)
     if examples and group.first:
@@ -73,7 +79,7 @@ def measure(
         scores = score(said, [pair.target for pair in examples], tokenize)
         figures += torch.tensor([scores.bleu, scores.chrf, scores.exact], device=group.device)
     model.train()
-    return Measured(loss / tokens, *group.sum(figures).tolist()) if examples else Measured(loss / tokens)
+    return Measured(loss, *group.sum(figures).tolist()) if examples else Measured(loss)
 
 
 @torch.no_grad()

@@ -21,7 +21,8 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from heedful.folder import one_tensor, tensors_by_name
 
-# Each with the settings that it has, and what they are where not given: those of the 2017 paper. Fused: one kernel for all parameters.
+# Each with the settings that it has, and what they are where not given: those of the 2017 paper.
+# Fused: one kernel for all parameters.
 # SGD's fused kernel fails where one parameter's first gradient comes later than another's.
 OPTIMIZERS: dict[str, tuple[Callable[..., Optimizer], dict[str, Any]]] = {
     "adamw": (functools.partial(AdamW, fused=True), {"betas": (0.9, 0.98), "epsilon": 1e-9}),

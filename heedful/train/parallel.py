@@ -37,9 +37,13 @@ class Group:
             dist.all_reduce(t)
         return t
 
-    def agree(self, yes: bool) -> bool:
-        """True in all processes if it is in any."""
-        return yes if self.size == 1 else bool(self.sum(torch.tensor(int(yes), device=self.device)))
+    def most(self, number: int) -> int:
+        """The largest that any process has."""
+        if self.size == 1:
+            return number
+        t = torch.tensor(number, device=self.device)
+        dist.all_reduce(t, dist.ReduceOp.MAX)
+        return int(t)
 
     def wait(self) -> None:
         if self.size > 1:
@@ -59,7 +63,7 @@ class Group:
         if self.size == 1:
             return model
         devices = None if self.device.type == "cpu" else [self.device]
-        return nn.parallel.DistributedDataParallel(model, device_ids=devices, broadcast_buffers=False)
+        return nn.parallel.DistributedDataParallel(model, device_ids=devices)
 
     def together(self, forward: nn.Module, *, last: bool) -> AbstractContextManager[object]:
         """Gradients are shared once an update, with the last part of the batch."""
@@ -95,9 +99,13 @@ def place(device: str | None, local: int = 0) -> torch.device:
         where = torch.device(device)
     except RuntimeError:
         raise ValueError(f'device="{device}" is none; try cpu, or cuda') from None
-    if where.type == "cuda":
-        if not torch.cuda.is_available():
-            raise ValueError(f'device="{device}", but PyTorch finds no GPU here: try cpu')
-        if where.index is None:
-            where = torch.device("cuda", local)
+    if where.type == "cuda" and where.index is None:
+        where = torch.device("cuda", local)
+    try:
+        works = where.type != "meta" and torch.empty(0, device=where) is not None
+    except (RuntimeError, AssertionError):  # no such device here, or PyTorch was built without it
+        works = False
+    if not works:
+        finds = "finds no GPU" if where.type == "cuda" else "cannot compute on it"
+        raise ValueError(f'device="{device}", but PyTorch {finds} here: try cpu')
     return where

@@ -27,9 +27,13 @@ class Report:
 
     def __init__(self, show: bool = True) -> None:
         self.console = Console(stderr=True, quiet=not show, highlight=False)
+        # A line that moves needs a terminal, and one that is told to move it.
+        plain = self.console.quiet or self.console.no_color or self.console.is_dumb_terminal
+        self.moves = sys.stderr.isatty() and not plain
         self.live: Live | None = None
-        self.said = 0.0
-        self.steps, self.recent = 0, 0.0
+        self.steps, self.said = 0, 0.0
+        # The first step, and when it was over: it takes longer than those after it.
+        self.first: tuple[int, float] | None = None
 
     def say(self, line: str) -> None:
         self.console.print(Text(line), soft_wrap=True)
@@ -40,28 +44,30 @@ class Report:
         self.say(
             f"{config.recipe} {settings}: {parameters:,} parameters, {config.precision} on {device}, seed {config.seed}"
         )
-        self.say(
-            f"{config.steps - state.step:,} updates of {config.batch:,} tokens, {config.schedule} up to {config.rate}"
-        )
+        left = max(config.steps - state.step, 0)
+        self.say(f"{left:,} updates of {config.batch:,} tokens, {config.schedule} up to {config.rate}")
         self.steps, self.said = config.steps, time.monotonic()
-        if self.console.is_terminal and not self.console.quiet:
+        if self.moves:
             self.live = Live(console=self.console, refresh_per_second=4, transient=True)
             self.live.start()
 
     def step(self, line: Mapping[str, float], state: State, took: float) -> None:
-        # Smoothed, so that the time left does not jump.
-        self.recent = took if self.recent == 0 else 0.95 * self.recent + 0.05 * took
-        left = self.recent * (self.steps - state.step)
+        now = time.monotonic()
+        if self.first is None:
+            self.first = state.step, now
+        # All that a step comes to, with measuring and saving.
+        done = state.step - self.first[0]
+        left = (self.steps - state.step) * ((now - self.first[1]) / done if done else took)
         text = (
-            f"step {state.step:,}/{self.steps:,} · loss {line['loss']:.3f} · lr {line['lr']:.1e} · "
-            f"norm {line['grad_norm']:.2f} · {line['tokens_per_s']:,.0f} tokens/s · {memory()} · {clock(left)} left"
+            f"step {state.step:,}/{self.steps:,} · {clock(left)} left · loss {line['loss']:.3f} · "
+            f"{line['tokens_per_s']:,.0f} tokens/s · lr {line['lr']:.1e} · norm {line['grad_norm']:.2f} · {memory()}"
         )
         if "valid_loss" in line:
             self.say(f"step {state.step:,}: {measured(line)}")
         if self.live is not None:
-            self.live.update(Text(text))
-        elif time.monotonic() - self.said > PAUSE:
-            self.said = time.monotonic()
+            self.live.update(Text(text, no_wrap=True, overflow="ellipsis"))
+        elif now - self.said > PAUSE:
+            self.said = now
             self.say(text)
 
     def __enter__(self) -> Report:
@@ -81,7 +87,7 @@ class Report:
             held = [line for line in lines if "valid_loss" in line]
             if len(held) > 1:
                 series["held out"] = [line["step"] for line in held], [line["valid_loss"] for line in held]
-            self.say(draw(series, title="loss"))
+            self.say(draw(series, title="loss", width=max(40, min(100, self.console.width))))
         self.say(f"{state.step:,} updates, {state.tokens:,} tokens, {clock(state.seconds)} of training; in {folder}")
 
 

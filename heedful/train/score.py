@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,9 +29,15 @@ def score(translations: Sequence[str], references: Sequence[str], tokenize: str 
         raise ValueError(f"{len(translations)} translations and {len(references)} references: give one for each")
     if not references:
         raise ValueError("there is nothing to score")
+    if tokenize not in BLEU.TOKENIZERS:
+        near = difflib.get_close_matches(tokenize, BLEU.TOKENIZERS, n=1)
+        raise ValueError(
+            f'no way to cut words is called "{tokenize}"; sacreBLEU has {", ".join(sorted(BLEU.TOKENIZERS))}'
+            + (f'; did you mean "{near[0]}"?' if near else "")
+        )
     try:
         bleu, chrf = BLEU(tokenize=tokenize), CHRF()
-    except (KeyError, ValueError, RuntimeError, ImportError) as error:
+    except (RuntimeError, ImportError, OSError) as error:  # some need a package or a file of their own
         raise ValueError(f'tokenize="{tokenize}": sacreBLEU says {error}') from None
     made = bleu.corpus_score(list(translations), [list(references)])
     characters = chrf.corpus_score(list(translations), [list(references)])

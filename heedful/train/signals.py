@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ class Stopped(Exception):  # noqa: N818  nothing is wrong
     """The training was asked to stop, and has saved where it stood. The exit code is 128 + signal."""
 
     def __init__(self, number: int, folder: Path) -> None:
-        super().__init__(f"stopped and saved; go on with: heedful train --out {folder} --resume auto")
+        super().__init__(f"stopped and saved; go on with: heedful train --out {shlex.quote(str(folder))} --resume auto")
         self.signal = number
 
 

@@ -180,9 +180,8 @@ def test_further_maps(rule, tmp_path):
     theirs, tokenizer = both(trained(tmp_path, byte_fallback=True, normalization_rule_name=rule))
     rng = random.Random(0)
     for _ in range(300):
-        string = "".join(rng.choices(HOSTILE, k=rng.randrange(12)))
-        # Said in the module: some capitals under a mark.
-        assert compare(theirs, tokenizer, string.replace("I\u0307", "") if "cf" in rule else string)
+        capitals = ["I", "\u0307", "Ω", "\u0345", "О", "\u0308", "Ι"]
+        assert compare(theirs, tokenizer, "".join(rng.choices(HOSTILE + capitals, k=rng.randrange(12))))
 
 
 def test_marks_in_the_order_of_the_text(tmp_path):
@@ -202,15 +201,55 @@ def test_marks_in_the_order_of_the_text(tmp_path):
     assert tokenizer.decode(tokenizer.encode("①\u0301").ids) == "1\u0301"
 
 
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_spaces_at_the_ends(kind, tmp_path):
+    """Also those that are typed as ▁, and those of a piece that users defined."""
+    around = ["", " ", "▁", "▁▁", "▁ ▁"]
+    for rule in ("nmt_nfkc", "identity"):
+        theirs, tokenizer = both(
+            trained(tmp_path, model_type=kind, normalization_rule_name=rule, user_defined_symbols=["x▁", "▁y"])
+        )
+        for before, string, after in itertools.product(around, ["a", "x▁", "▁y", "ax▁ ▁ya"], around):
+            assert compare(theirs, tokenizer, before + string + after)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_pieces_in_any_order(kind, tmp_path):
+    """A piece's place is its id; how good it is, its score alone says."""
+    path = trained(tmp_path, model_type=kind, user_defined_symbols=USER)
+    messages = _pieces_of(path.read_bytes())
+    rest = path.read_bytes()[sum(map(len, messages)) :]
+    random.Random(0).shuffle(messages)
+    path.write_bytes(b"".join(messages) + rest)
+    theirs, tokenizer = both(path)
+    assert [theirs.id_to_piece(i) for i in range(3)] != ["<unk>", "<s>", "</s>"]
+    for string in [*NUMBERS[::10], "<s> x▁y é"]:
+        assert compare(theirs, tokenizer, string)
+
+
+def _pieces_of(data: bytes) -> list[bytes]:
+    """The pieces stand first in a file: a field's number and kind (0x0A), its length, so many bytes."""
+    found = []
+    while data[:1] == b"\x0a":
+        assert data[1] < 128
+        found.append(data[: 2 + data[1]])
+        data = data[2 + data[1] :]
+    return found
+
+
 def test_a_map_of_ones_own(tmp_path):
     rules = tmp_path / "rules.tsv"
-    lines = {"ä": "ae", "ß": "ss", "ch": "x", "schwarz": "y", "Q": ""}
+    lines = {"ä": "ae", "ß": "ss", "ch": "x", "schwarz": "y", "Q": "", "o\u0301": "ó", "O": "o"}
     rules.write_text("".join(f"{_hex(key)}\t{_hex(value)}\n" for key, value in lines.items()), encoding="utf-8")
     theirs, tokenizer = both(trained(tmp_path, normalization_rule_tsv=str(rules)))
     rng = random.Random(0)
     assert tokenizer.normalizer.normalize_str("ä schwarz ich Q") == theirs.normalize("ä schwarz ich Q") == "▁ae▁y▁ix"
     for _ in range(300):
-        assert compare(theirs, tokenizer, "".join(rng.choices([*"ächswarzQß e", "schwarz", "a\u0308"], k=9)))
+        assert compare(
+            theirs,
+            tokenizer,
+            "".join(rng.choices([*"ächswarzQß oOe", "schwarz", "a\u0308", "o\u0301", "O\u0301"], k=9)),
+        )
 
 
 def _hex(string: str) -> str:

@@ -226,9 +226,11 @@ def test_a_stream_that_is_left_changes_nothing():
 
 
 def test_models_of_another_kind():
-    with pytest.raises(ValueError, match=r"translate takes a EncoderDecoder, .* this is a Decoder: use generate"):
+    with pytest.raises(ValueError, match="translate is for what translates; this is a Decoder: use generate"):
         translate(gpt(), ["one"])
-    with pytest.raises(ValueError, match=r"generate takes a Decoder, .* this is a EncoderDecoder: use translate"):
+    with pytest.raises(
+        ValueError, match="generate is for what continues texts; this is an EncoderDecoder: use translate"
+    ):
         generate(translator(), ["one"])
     with pytest.raises(ValueError, match="this is a Linear: it does not write texts"):
         stream(torch.nn.Linear(2, 2), "one")
