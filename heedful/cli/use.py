@@ -207,7 +207,7 @@ def evaluate_(
         One compact object.
     """
     from heedful.cli.load import loaded
-    from heedful.train.evaluate import evaluate
+    from heedful.train.evaluation import evaluate
 
     if sum(given is not None for given in (source, text, task)) != 1:
         raise UsageError("measure on what? give --source and --target, or --text, or --task")

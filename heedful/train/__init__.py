@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names, for editors and type checkers
     from heedful.train.config import Config as Config
-    from heedful.train.evaluate import evaluate as evaluate
+    from heedful.train.evaluation import evaluate as evaluate
     from heedful.train.loop import Outcome as Outcome
     from heedful.train.loop import train as train
 
-_HOMES = {"Config": "config", "Outcome": "loop", "evaluate": "evaluate", "train": "loop"}
+_HOMES = {"Config": "config", "Outcome": "loop", "evaluate": "evaluation", "train": "loop"}
 
 __all__ = ["Config", "Outcome", "evaluate", "train"]
 
@@ -22,7 +22,4 @@ __all__ = ["Config", "Outcome", "evaluate", "train"]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"heedful.train has no {name!r}; it has: {', '.join(_HOMES)}")
-    found = getattr(importlib.import_module(f"heedful.train.{_HOMES[name]}"), name)
-    # Importing a module puts it here under its own name, and `evaluate` is also a function's.
-    globals()[name] = found
-    return found
+    return getattr(importlib.import_module(f"heedful.train.{_HOMES[name]}"), name)

@@ -16,7 +16,7 @@ from heedful.decode import generate, translate
 from heedful.train import train
 from heedful.train.checkpoint import Run
 from heedful.train.config import from_toml
-from heedful.train.evaluate import evaluate
+from heedful.train.evaluation import evaluate
 from tests.train.tiny import WRITER, Quiet, config, metrics
 
 ROOT = Path(__file__).parents[2]

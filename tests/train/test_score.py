@@ -12,7 +12,7 @@ import torch
 from heedful.data.files import read_pairs
 from heedful.train import train
 from heedful.train.config import Config
-from heedful.train.evaluate import evaluate
+from heedful.train.evaluation import evaluate
 from heedful.train.material import batched, special_of
 from heedful.train.measure import Measured, surprise_of
 from heedful.train.parallel import Group
@@ -116,7 +116,7 @@ def test_evaluating_counts_every_token_once(trained, pairs):
 def test_translations_are_scored_as_they_are_said(trained, pairs, monkeypatch):
     texts = read_pairs(pairs).kept
     said = [texts[0].target, "wrong", *[text.target for text in texts[2:]]]
-    monkeypatch.setattr(sys.modules["heedful.train.evaluate"], "translate", lambda model, given, **more: said)
+    monkeypatch.setattr(sys.modules["heedful.train.evaluation"], "translate", lambda model, given, **more: said)
     found = evaluate(trained, source=pairs, tokenize="char")
     assert found["exact_match"] == pytest.approx(5 / 6)
     assert found["bleu"] == sacrebleu.corpus_bleu(said, [[t.target for t in texts]], tokenize="char").score
