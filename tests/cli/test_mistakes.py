@@ -5,7 +5,6 @@ A traceback would be an exception that is no SystemExit, which `here` does not t
 
 import contextlib
 import gzip
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -268,14 +267,3 @@ def test_no_gpu_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         assert (done.code, done.out) == (1, "")
         assert 'device="cuda' in done.err
         assert "PyTorch finds no GPU here: try cpu" in done.err
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_to(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    try:
-        done = here(LEARN.replace("NEW", str(tmp_path / "new")))
-    finally:
-        tmp_path.chmod(0o700)
-    assert (done.code, done.out) == (1, "")
-    assert "Permission denied" in done.err

@@ -44,7 +44,7 @@ def test_what_was_trained_is_used(installed):
 
 def test_its_trainings_are_in_it(installed):
     listed = json.loads(run(installed, "environment/bin/heedful", "recipes", "--json"))
-    assert listed["trainings"] == sorted(path.stem for path in (ROOT / "heedful" / "trainings").glob("*.toml"))
+    assert sorted(listed["trainings"]) == sorted(path.stem for path in (ROOT / "heedful" / "trainings").glob("*.toml"))
 
 
 def test_the_package_is_the_wheels(installed):
