@@ -17,7 +17,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Each may import those before it, and its own.
 LEVELS = [
-    ("trace", "side", "disk", "tasks"),
+    ("trace", "side", "disk", "known", "tasks"),
     ("mask", "position"),
     ("context",),
     ("attention",),

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 from pathlib import Path
 from types import NoneType
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 from cyclopts import Parameter
 from cyclopts.config import Dict
 
+from heedful import known as known_names
 from heedful.train.config import checked
 
 if TYPE_CHECKING:
@@ -35,10 +35,7 @@ class UsageError(Exception):
 
 def unknown(kind: str, name: str, known: Collection[str]) -> UsageError:
     """There is none of this name; these there are, and this one is the nearest."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return UsageError(
-        f'no {kind} "{name}"; there are {", ".join(known)}' + (f'; did you mean "{near[0]}"?' if near else "")
-    )
+    return UsageError(known_names.unknown(kind, name, known))
 
 
 def trainings() -> dict[str, Path]:

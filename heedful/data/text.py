@@ -12,12 +12,13 @@ A tokenizer here is a `tokenizers.Tokenizer`, so a model's folder opens with tha
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from heedful.known import unknown
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -30,11 +31,7 @@ KINDS = ("bpe", "unigram", "bytes", "characters", "words")
 def trained(texts: Iterable[str], kind: str = "bpe", size: int = 8000) -> Tokenizer:
     """A tokenizer of at most `size` entries, from these texts. The three special ones come first: ids 0, 1, 2."""
     if kind not in KINDS:
-        near = difflib.get_close_matches(kind, KINDS, n=1)
-        raise ValueError(
-            f'no tokenizer kind "{kind}"; there are {", ".join(KINDS)}'
-            + (f'; did you mean "{near[0]}"?' if near else "")
-        )
+        raise ValueError(unknown("tokenizer kind", kind, KINDS))
     if kind in ("bpe", "unigram", "bytes"):
         least = 256 + len(SPECIAL)
         if kind != "bytes" and size < least:

@@ -9,7 +9,6 @@
 The rate begins at 0: the loop sets it before each step, from a schedule.
 """
 
-import difflib
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from heedful.folder import one_tensor, tensors_by_name
+from heedful.known import unknown
 
 # Each with the settings that it has, and what they are where not given: those of the 2017 paper.
 # Fused: one kernel for all parameters.
@@ -49,11 +49,7 @@ def optimizer(
               AdamW shrinks the weights themselves; the others add it to the gradients
     """
     if name not in OPTIMIZERS:
-        near = difflib.get_close_matches(name, OPTIMIZERS, n=1)
-        raise ValueError(
-            f'no optimizer "{name}"; there are {", ".join(OPTIMIZERS)}'
-            + (f'; did you mean "{near[0]}"?' if near else "")
-        )
+        raise ValueError(unknown("optimizer", name, OPTIMIZERS))
     make, settings = OPTIMIZERS[name]
     given = {"betas": betas, "epsilon": epsilon, "momentum": momentum}
     for setting, value in given.items():

@@ -25,6 +25,7 @@ from torch.optim import Optimizer
 from heedful import __version__, disk
 from heedful.data import text
 from heedful.data.vectors import into
+from heedful.known import unknown
 from heedful.model import EncoderDecoder, Shell
 from heedful.models import RECIPES
 from heedful.train import material
@@ -66,10 +67,7 @@ def resolved(config: Config, device: torch.device) -> Config:
     translates = config.text is None
     recipe = config.recipe or ("marian" if translates else "gpt")
     if recipe not in RECIPES:
-        near = difflib.get_close_matches(recipe, RECIPES, n=1)
-        raise ValueError(
-            f'no recipe "{recipe}"; there are {", ".join(RECIPES)}' + (f'; did you mean "{near[0]}"?' if near else "")
-        )
+        raise ValueError(unknown("recipe", recipe, RECIPES))
     for name in ("steps", "batch", "accumulate", "longest", "keep"):
         if getattr(config, name) < 1:
             raise ValueError(f"{name}={getattr(config, name)}: give 1 or more")

@@ -10,10 +10,11 @@ With warmup=0 the peak stands at step 1.
 Where a formula says t, it counts the steps since the peak.
 """
 
-import difflib
 import inspect
 import math
 from collections.abc import Callable
+
+from heedful.known import unknown
 
 Schedule = Callable[[int], float]
 
@@ -133,10 +134,7 @@ def schedule(
     width    the model's; noam alone reads it
     """
     if name not in SCHEDULES:
-        near = difflib.get_close_matches(name, SCHEDULES, n=1)
-        raise ValueError(
-            f'no schedule "{name}"; there are {", ".join(SCHEDULES)}' + (f'; did you mean "{near[0]}"?' if near else "")
-        )
+        raise ValueError(unknown("schedule", name, SCHEDULES))
     if steps < 1:
         raise ValueError(f"steps={steps}: a run has 1 update or more")
     if warmup > steps:
